@@ -42,10 +42,7 @@ def batch_spec(
 ) -> BatchSpec:
     """Validate a batch list and copy it.
 
-    Raises
-    ------
-    ValueError, TypeError, IndexError
-        As `batchkron.BatchedKron` documents.
+    Raises `ValueError`, `TypeError`, `IndexError` as `batchkron.BatchedKron` documents.
     """
     skip_identities = as_flag(skip_identities, "skip_identities")
     if accumulation not in get_args(Accumulation):
@@ -93,10 +90,7 @@ def one_product_spec(
     ``factors[k]`` is (..., P_k, Q_k), all of one dtype. The leading axes broadcast together to the
     shape of the systems, ``batch_shape`` if that is given.
 
-    Raises
-    ------
-    ValueError
-        If the leading axes do not broadcast together.
+    Raises `ValueError` if the leading axes do not broadcast together.
     """
     pools = [factor[..., None, :, :] for factor in factors]
     dtype = factors[0].dtype
@@ -124,10 +118,7 @@ def one_sum_spec(factors: Sequence[Array]) -> BatchSpec:
     ``factors[k]`` is (..., n_k, n_k), all of one dtype; the leading axes broadcast together to the
     shape of the systems. The list has one product for each factor.
 
-    Raises
-    ------
-    ValueError
-        If the leading axes do not broadcast together.
+    Raises `ValueError` if the leading axes do not broadcast together.
     """
     modes = len(factors)
     batch_shape = batch_shape_of(factors)
@@ -155,10 +146,7 @@ def one_sum_spec(factors: Sequence[Array]) -> BatchSpec:
 def batch_shape_of(factors: Sequence[Array]) -> tuple[int, ...]:
     """Return the shape to which the leading axes of factors (..., P_k, Q_k) broadcast.
 
-    Raises
-    ------
-    ValueError
-        If they do not broadcast together.
+    Raises `ValueError` if they do not broadcast together.
     """
     return _batch_shape([factor[..., None, :, :] for factor in factors], np.ones(1), "factors")
 
@@ -202,10 +190,7 @@ def _batch_shape(
 def module_of_batch(pools: Sequence[ArrayLike] | Array, weights: ArrayLike | None) -> Any:
     """Return the module of the pools' arrays, NumPy or CuPy.
 
-    Raises
-    ------
-    TypeError
-        If some are on a device and some are not, or only the weights are.
+    Raises `TypeError` if some are on a device and some are not, or only the weights are.
     """
     given = [pools] if hasattr(pools, "ndim") else pools
     module = array_module(*given)

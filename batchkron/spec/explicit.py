@@ -16,10 +16,7 @@ def explicit_product(
 ) -> tuple[list[Array], tuple[int, int], np.dtype[Any]]:
     """Validate one call of `batchkron.kron` on arrays of ``module``.
 
-    Returns
-    -------
-    list of ndarray, tuple of int, numpy.dtype
-        The matrices, as they were given; shape and dtype of their product.
+    Returns the matrices, as they were given; shape and dtype of their product.
     """
     matrices = factor_list(factors, matrices=True, module=module)
     dtype = compute_dtype(*matrices)

@@ -19,18 +19,13 @@ Ids = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 class GemmSpec:
     """A validated batch of multiplies c[ids[2][i]] += alpha a[ids[0][i]] b[ids[1][i]].
 
-    Attributes
-    ----------
-    a : ndarray, (count_a, m, k)
-        C-contiguous, of the dtype of the result.
-    b : ndarray, (count_b, k, n) or transposed (count_b, n, k)
-        C-contiguous, of the dtype of the result.
-    c : ndarray, (count_c, m, n), or None
-        As the user passed it; scaled by beta before the products are added.
-    ids : tuple of three ndarrays of int64, each (products,)
-        Indices into a, b and the result.
-    shape : tuple of int
-        The result's shape (count_c, m, n).
+    ``a`` (ndarray, (count_a, m, k)): C-contiguous, of the dtype of the result.
+    ``b`` (ndarray, (count_b, k, n) or transposed (count_b, n, k)): C-contiguous, of the dtype of
+      the result.
+    ``c`` (ndarray, (count_c, m, n), or None): as the user passed it; scaled by beta before the
+      products are added.
+    ``ids`` (tuple of three ndarrays of int64, each (products,)): indices into a, b and the result.
+    ``shape``: the result's shape (count_c, m, n).
     """
 
     a: Array
@@ -51,10 +46,7 @@ def gemm_spec(
 ) -> GemmSpec:
     """Validate one call of `batchkron.batched_gemm`.
 
-    Raises
-    ------
-    ValueError, TypeError, IndexError
-        As `batchkron.batched_gemm` documents.
+    Raises `ValueError`, `TypeError`, `IndexError` as `batchkron.batched_gemm` documents.
     """
     module = array_module(a, b, c)
     left, right = as_array(a, "a", module), as_array(b, "b", module)

@@ -86,14 +86,9 @@ def with_marks_as_matrices(factors: Sequence[Any], dtype: Any = None) -> list[An
 def merged_identities(factors: Sequence[Any]) -> tuple[int, list[Any], int]:
     """Take the identities at both ends off a list of matrices and ints, and merge those between.
 
-    Returns
-    -------
-    before : int
-        Rows of the identity before the other factors; 1 if there are no others.
-    factors : list
-        Matrices, and ints between them; empty if there are only ints.
-    behind : int
-        Rows of the identity behind the other factors.
+    Returns ``before``: rows of the identity before the other factors; 1 if there are no others;
+    ``factors``: matrices, and ints between them; empty if there are only ints; ``behind``: rows of
+    the identity behind the other factors.
     """
     merged: list[Any] = []
     for factor in factors:

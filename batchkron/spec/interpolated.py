@@ -26,12 +26,8 @@ def are_entries_few(rows: int, columns: int, sizes: Sequence[int]) -> bool:
     as a vector on the grid if all that has to be computed has at most as many elements as the grid
     has cells.
 
-    Parameters
-    ----------
-    rows, columns : int
-        Of the matrix: points of W and W'.
-    sizes : sequence of int
-        Of the grid.
+    ``rows``, ``columns``: of the matrix: points of W and W'.
+    ``sizes``: of the grid.
     """
     cells = math.prod(sizes)
     largest = max(sizes)
@@ -46,14 +42,10 @@ class Windows:
     ``weights[p, k]``, of the cells ``corners[p, k]`` and the three next ones of mode k. Arrays are
     NumPy's, or CuPy's if the points are on a device.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Cells of each mode.
-    corners : ndarray of int64, (n, N)
-        Sorted, the first mode slowest.
-    weights : ndarray, (n, N, 4)
-    places : ndarray of int64, (n,)
+    ``sizes``: cells of each mode.
+    ``corners`` (ndarray of int64, (n, N)): sorted, the first mode slowest.
+    ``weights`` (ndarray, (n, N, 4)).
+    ``places`` (ndarray of int64, (n,)).
     """
 
     sizes: tuple[int, ...]
@@ -208,10 +200,7 @@ def _bounds(bound: float | Sequence[float] | Array, name: str, count: int) -> tu
 def check_grid(grid: object) -> RegularGrid:
     """Return a grid after checking its type.
 
-    Raises
-    ------
-    TypeError
-        If it is not a `RegularGrid`.
+    Raises `TypeError` if it is not a `RegularGrid`.
     """
     if not isinstance(grid, RegularGrid):
         raise TypeError(f"grid is a {type(grid).__name__}; expected a batchkron.RegularGrid")
@@ -223,12 +212,8 @@ def checked_points(points: ArrayLike, grid: RegularGrid) -> Array:
 
     The copy is where the points are; a device is waited for once.
 
-    Raises
-    ------
-    ValueError
-        If the shape does not fit the grid, or a point is outside of it or not a number.
-    TypeError
-        If they are not real numbers.
+    Raises `ValueError` if the shape does not fit the grid, or a point is outside of it or not a
+    number. `TypeError` if they are not real numbers.
     """
     module = array_module(points)
     given: Any = to_host(points, "points") if module is np else points

@@ -101,26 +101,20 @@ class KronCall:
 class BatchSpec:
     """A validated batch list, y[outputs[b]] += weights[b] (⊗_k pools[k][ids[b, k]]) x[inputs[b]].
 
-    Attributes
-    ----------
-    pools : tuple of ndarray
-        Pool of mode k, shape (systems or 1, count_k, P_k, Q_k), C-contiguous, of dtype ``dtype``.
-        A system is one of several operators with the same indices; the first axis has length 1 if
-        all systems share the matrices.
-    factor_ids : ndarray of int64, shape (products, modes)
-    inputs, outputs : ndarray of int64, shape (products,)
-    weights : ndarray of dtype ``dtype``, shape (systems or 1, products)
-    num_inputs, num_outputs : int
-        Number of input and output blocks.
-    batch_shape : tuple of int
-        The leading axes that the user gave, whose product is the number of systems; () for one.
-    accumulation : {"auto", "owner", "atomic"}
-        How products with the same output are added: by one thread that owns the output, or with
-        atomic additions.
-    dtype : dtype
-        Of pools, weights and the result.
-    identity : tuple of ndarray of bool, each (count_k,)
-        Which matrices of each pool are identities that the multiply skips.
+    ``pools``: pool of mode k, shape (systems or 1, count_k, P_k, Q_k), C-contiguous, of dtype
+      ``dtype``. A system is one of several operators with the same indices; the first axis has
+      length 1 if all systems share the matrices.
+    ``factor_ids`` (ndarray of int64, shape (products, modes)).
+    ``inputs``, ``outputs`` (ndarray of int64, shape (products,)).
+    ``weights`` (ndarray of dtype ``dtype``, shape (systems or 1, products)).
+    ``num_inputs``, ``num_outputs``: number of input and output blocks.
+    ``batch_shape``: the leading axes that the user gave, whose product is the number of systems; ()
+      for one.
+    ``accumulation`` ({"auto", "owner", "atomic"}): how products with the same output are added: by
+      one thread that owns the output, or with atomic additions.
+    ``dtype``: of pools, weights and the result.
+    ``identity`` (tuple of ndarray of bool, each (count_k,)): which matrices of each pool are
+      identities that the multiply skips.
     """
 
     pools: tuple[Array, ...]
@@ -156,10 +150,7 @@ def compute_dtype(*arrays: Array) -> np.dtype[Any]:
 
     It is `numpy.result_type`, with integers and booleans taken as float64 and float16 as float32.
 
-    Raises
-    ------
-    TypeError
-        For dtypes without kernels, such as longdouble, object or strings.
+    Raises `TypeError` for dtypes without kernels, such as longdouble, object or strings.
     """
     dtypes: list[np.dtype[Any]] = []
     for array in arrays:
@@ -183,10 +174,7 @@ def compute_dtype(*arrays: Array) -> np.dtype[Any]:
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a dtype that kernels exist for.
 
-    Raises
-    ------
-    TypeError
-        For any other.
+    Raises `TypeError` for any other.
     """
     wanted = np.dtype(dtype)
     if wanted not in SUPPORTED_DTYPES:
@@ -197,10 +185,7 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 def check_precision(precision: str | None) -> Precision | None:
     """Return the precision of float32 multiplies on a device after checking its name.
 
-    Raises
-    ------
-    ValueError
-        For anything but None and the names of `Precision`.
+    Raises `ValueError` for anything but None and the names of `Precision`.
     """
     if precision is not None and precision not in get_args(Precision):
         raise ValueError(
@@ -223,10 +208,7 @@ def given_factors(factors: Iterable[Factor] | Factor, more: Sequence[Factor]) ->
     first axis, and so does a 1-D array of objects. Rows of plain numbers, [[1, 2], [3, 4]], are a
     matrix.
 
-    Raises
-    ------
-    TypeError
-        If several arguments are given and the first is a sequence of matrices.
+    Raises `TypeError` if several arguments are given and the first is a sequence of matrices.
     """
     rank = getattr(factors, "ndim", None)
     holds_matrices = isinstance(factors, np.ndarray) and rank == 1 and factors.dtype == np.object_
@@ -260,10 +242,7 @@ def factor_list(
 
     With ``marks`` a factor may also be an `IdentityFactor`, which stays as it is.
 
-    Raises
-    ------
-    ValueError
-        If there is no factor, or one has another number of dimensions.
+    Raises `ValueError` if there is no factor, or one has another number of dimensions.
     """
     arrays: list[Any] = [
         factor
@@ -306,12 +285,8 @@ def same_shapes(
 ) -> list[Array]:
     """Return new values in ``dtype`` after checking that they can replace the current ones.
 
-    Raises
-    ------
-    ValueError
-        If their number or a shape differs.
-    TypeError
-        If their dtype cannot be converted to ``dtype`` (casting "same_kind": not complex to real).
+    Raises `ValueError` if their number or a shape differs. `TypeError` if their dtype cannot be
+    converted to ``dtype`` (casting "same_kind": not complex to real).
     """
     arrays = [to_host(value, f"{name}[{k}]") for k, value in enumerate(as_list(values, name))]
     if len(arrays) != len(current):
@@ -326,12 +301,8 @@ def check_replacement(
 ) -> None:
     """Check that new values have the old shape and a dtype that converts to the operator's.
 
-    Raises
-    ------
-    ValueError
-        If the shape differs.
-    TypeError
-        If the dtype cannot be converted to ``dtype`` (casting "same_kind": not complex to real).
+    Raises `ValueError` if the shape differs. `TypeError` if the dtype cannot be converted to
+    ``dtype`` (casting "same_kind": not complex to real).
     """
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; expected {shape}")
@@ -342,10 +313,7 @@ def check_replacement(
 def as_flag(value: object, name: str) -> bool:
     """Return a flag as a bool; numbers and strings are refused although Python would convert them.
 
-    Raises
-    ------
-    TypeError
-        If it is neither a bool nor a ``numpy.bool``.
+    Raises `TypeError` if it is neither a bool nor a ``numpy.bool``.
     """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
@@ -355,12 +323,8 @@ def as_flag(value: object, name: str) -> bool:
 def per_factor(flag: bool | Sequence[bool], count: int, name: str) -> tuple[bool, ...]:
     """Return one flag per factor, where the user gives one for all or one for each.
 
-    Raises
-    ------
-    ValueError
-        If a sequence does not have one entry per factor.
-    TypeError
-        If it, or an entry, is not a bool; strings and numbers are not converted.
+    Raises `ValueError` if a sequence does not have one entry per factor. `TypeError` if it, or an
+    entry, is not a bool; strings and numbers are not converted.
     """
     if isinstance(flag, (bool, np.bool_)):
         return (bool(flag),) * count
@@ -395,10 +359,7 @@ def kron_call(
 ) -> KronCall:
     """Validate one call of gekmm (``left``: the Kronecker product stands left of x) or of gemkm.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As `batchkron.gekmm` documents.
+    Raises `ValueError`, `TypeError` as `batchkron.gekmm` documents.
     """
     check_precision(precision)
     factors = as_list(factors, "factors")
@@ -436,10 +397,7 @@ def _strided(matrix: Array, dtype: np.dtype[Any]) -> Array:
 def as_scalar(value: object, name: str) -> complex:
     """Return a number as a Python float or complex.
 
-    Raises
-    ------
-    TypeError
-        If it is not a number.
+    Raises `TypeError` if it is not a number.
     """
     if isinstance(value, (int, float)):
         return float(value)
@@ -564,13 +522,9 @@ def check_output(
 ) -> Array:
     """Check an array that a result is written to.
 
-    Raises
-    ------
-    TypeError
-        If it is not an array of ``dtype`` in the same memory (CPU or device) as the inputs, or is
-        masked.
-    ValueError
-        If its shape differs, it is read-only, or it overlaps an input or itself.
+    Raises `TypeError` if it is not an array of ``dtype`` in the same memory (CPU or device) as the
+    inputs, or is masked. `ValueError` if its shape differs, it is read-only, or it overlaps an
+    input or itself.
     """
     module = array_module(*inputs)
     if type(out) is not module.ndarray:
@@ -592,10 +546,7 @@ def check_output(
 def check_writeable(out: Array, name: str) -> None:
     """Check that each element of an array can be written without changing another one.
 
-    Raises
-    ------
-    ValueError
-        If the array is read-only, or several of its elements share memory.
+    Raises `ValueError` if the array is read-only, or several of its elements share memory.
     """
     flags = out.flags
     if isinstance(out, np.ndarray) and not flags.writeable:

@@ -76,10 +76,7 @@ def value_dtype(values: Array, has_half: bool) -> np.dtype[Any]:
     It is that of `batchkron.spec.kron.compute_dtype`; where ``has_half``, numbers of 16 bits stay
     as they are, else they become float32.
 
-    Raises
-    ------
-    TypeError
-        For dtypes without kernels.
+    Raises `TypeError` for dtypes without kernels.
     """
     if is_half(values.dtype):
         return values.dtype if has_half else np.dtype(np.float32)
@@ -89,10 +86,7 @@ def value_dtype(values: Array, has_half: bool) -> np.dtype[Any]:
 def check_layout(layout: str) -> Layout:
     """Return a layout after checking its name.
 
-    Raises
-    ------
-    ValueError
-        If it is not one of `Layout`.
+    Raises `ValueError` if it is not one of `Layout`.
     """
     if layout not in get_args(Layout):
         raise ValueError(f"layout is {layout!r}; expected 'batch-first' or 'batch-last'")
@@ -102,12 +96,8 @@ def check_layout(layout: str) -> Layout:
 def as_pattern(value: Sequence[int], name: str, least: int = 0) -> Pattern:
     """Return a pattern of four integers (a, b, c, d), each at least ``least``.
 
-    Raises
-    ------
-    TypeError
-        If it is not a sequence of integers.
-    ValueError
-        If there are not four, or one is too small.
+    Raises `TypeError` if it is not a sequence of integers. `ValueError` if there are not four, or
+    one is too small.
     """
     entries = tuple(value) if isinstance(value, Iterable) else None
     if entries is None or not all(
@@ -124,10 +114,7 @@ def as_pattern(value: Sequence[int], name: str, least: int = 0) -> Pattern:
 def pattern_of(values: Array, name: str = "values") -> Pattern:
     """Return the pattern of values (a, b, c, d).
 
-    Raises
-    ------
-    ValueError
-        If the array does not have four axes.
+    Raises `ValueError` if the array does not have four axes.
     """
     if values.ndim != 4:
         raise ValueError(f"{name} has shape {values.shape}; expected 4 dimensions, (a, b, c, d)")
@@ -139,10 +126,7 @@ def split_vectors(
 ) -> tuple[int, int, tuple[int, ...]]:
     """Return (outer, inner) of vectors of this shape, and the shape of the result.
 
-    Raises
-    ------
-    ValueError
-        If the vectors do not have as many elements as the matrix has columns.
+    Raises `ValueError` if the vectors do not have as many elements as the matrix has columns.
     """
     rows, columns = pattern_shape
     axis = -1 if layout == "batch-first" else 0
@@ -159,10 +143,7 @@ def kron_sparse_call(
 ) -> KronSparseCall:
     """Validate one call of `batchkron.kronecker_sparse_multiply`.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As `batchkron.kronecker_sparse_multiply` documents.
+    Raises `ValueError`, `TypeError` as `batchkron.kronecker_sparse_multiply` documents.
     """
     module = array_module(values, x)
     given, vectors = as_array(values, "values", module), as_array(x, "x", module)

@@ -57,10 +57,7 @@ def segmented_spec(
 ) -> SegmentedSpec:
     """Validate a list of edges and copy it.
 
-    Raises
-    ------
-    ValueError, TypeError, IndexError
-        As `batchkron.SegmentedModeMultiply` documents.
+    Raises `ValueError`, `TypeError`, `IndexError` as `batchkron.SegmentedModeMultiply` documents.
     """
     array = as_array(matrices, "matrices")
     if array.ndim != 3:

@@ -21,13 +21,9 @@ _Ids = NDArray[np.int64]
 class SweepVector(NamedTuple):
     """A vector of blocks. In a list of vectors, number 0 is x, 1 is y, the others are scratch.
 
-    Attributes
-    ----------
-    start : int
-        Offset in the scratch memory, in blocks; vectors that are not needed at the same time may
-        overlap there.
-    blocks : int
-        Number of blocks.
+    ``start``: offset in the scratch memory, in blocks; vectors that are not needed at the same time
+      may overlap there.
+    ``blocks``: number of blocks.
     """
 
     start: int
@@ -39,18 +35,13 @@ class SweepPart(NamedTuple):
 
     The sum runs over the edges e of block i.
 
-    Attributes
-    ----------
-    source : int
-        Number of the vector that is read.
-    mode : int
-        The mode that the matrices act on.
-    matrices : int
-        Number of distinct matrices A; they are passed separately.
-    starts : ndarray of int32 or int64, (blocks of the target + 1,)
-        Block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
-    ids, children : ndarray of int32 or int64, (edges,)
-        The matrix of an edge, and the block of the source that it multiplies.
+    ``source``: number of the vector that is read.
+    ``mode``: the mode that the matrices act on.
+    ``matrices``: number of distinct matrices A; they are passed separately.
+    ``starts`` (ndarray of int32 or int64, (blocks of the target + 1,)): block i has the edges
+      ``starts[i]`` to ``starts[i + 1] - 1``.
+    ``ids``, ``children`` (ndarray of int32 or int64, (edges,)): the matrix of an edge, and the
+      block of the source that it multiplies.
     """
 
     source: int
@@ -64,14 +55,9 @@ class SweepPart(NamedTuple):
 class SweepStep(NamedTuple):
     """The computation of one vector as a sum of multiplies.
 
-    Attributes
-    ----------
-    target : int
-        Number of the vector that is written.
-    adds : bool
-        Whether the sum is added to the target's values; otherwise these are overwritten.
-    parts : tuple of SweepPart
-        The terms of the sum.
+    ``target``: number of the vector that is written.
+    ``adds``: whether the sum is added to the target's values; otherwise these are overwritten.
+    ``parts``: the terms of the sum.
     """
 
     target: int
@@ -82,15 +68,9 @@ class SweepStep(NamedTuple):
 class SweepList(NamedTuple):
     """All steps of an operator, in the order in which they run.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Size of each mode of a block.
-    vectors : tuple of SweepVector
-    steps : tuple of SweepStep
-        The last ones write vector 1, which is y.
-    dtype : dtype
-        Of the matrices and the vectors.
+    ``sizes``: size of each mode of a block.
+    ``steps``: the last ones write vector 1, which is y.
+    ``dtype``: of the matrices and the vectors.
     """
 
     sizes: tuple[int, ...]

@@ -44,28 +44,16 @@ def write_file(
     the disk and renamed; then the folder is synced. Partial files that killed processes left behind
     for the same name are removed.
 
-    Parameters
-    ----------
-    path : path
-        The file; where it is a symbolic link, the file that it points to.
-    data : bytes or memoryview of bytes
-        The whole content of the file.
-    overwrite : bool
-        Replace an existing file. Otherwise even a file that another process creates during the
-        call is not replaced.
-    publish : callable, optional
-        Called as ``publish(partial, target)`` to give the synced partial file its final name;
-        by default a rename if `overwrite` is true, else `publish_exclusively`.
+    ``path``: the file; where it is a symbolic link, the file that it points to.
+    ``data`` (bytes or memoryview of bytes): the whole content of the file.
+    ``overwrite``: replace an existing file. Otherwise even a file that another process creates
+      during the call is not replaced.
+    ``publish``: called as ``publish(partial, target)`` to give the synced partial file its final
+      name; by default a rename if `overwrite` is true, else `publish_exclusively`.
 
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `overwrite` is false.
-    IsADirectoryError
-        If the path is a folder.
-    OSError
-        If the file cannot be written (disk full, read-only, no permission, …); what was there
-        before is untouched and the partial file is removed.
+    Raises `FileExistsError` if the file exists and `overwrite` is false. `IsADirectoryError` if the
+    path is a folder. `OSError` if the file cannot be written (disk full, read-only, no permission,
+    …); what was there before is untouched and the partial file is removed.
     """
     target = Path(os.path.realpath(path))
     _check_target(target, overwrite)
@@ -92,15 +80,9 @@ def write_file(
 def publish_exclusively(partial: Path, target: Path) -> None:
     """Give a file its final name unless that name is taken.
 
-    Parameters
-    ----------
-    partial, target : Path
-        The present name and the final one, in one folder.
+    ``partial``, ``target``: the present name and the final one, in one folder.
 
-    Raises
-    ------
-    FileExistsError
-        If the name is taken.
+    Raises `FileExistsError` if the name is taken.
     """
     try:
         os.link(partial, target)

@@ -35,17 +35,10 @@ def content_limit(file_bytes: int, solid: int | None = None) -> int:
     deceive. So a large file may declare its length plus 256 MiB, if that fits into the memory;
     there the length without holes counts.
 
-    Parameters
-    ----------
-    file_bytes : int
-        The file's length.
-    solid : int, optional
-        Its length without holes, from `solid_bytes`; by default `file_bytes`.
+    ``file_bytes``: the file's length.
+    ``solid``: its length without holes, from `solid_bytes`; by default `file_bytes`.
 
-    Returns
-    -------
-    int
-        The limit in bytes.
+    Returns the limit in bytes.
     """
     inflated = _inflated_limit(file_bytes)
     stored = _stored_limit(file_bytes if solid is None else solid)
@@ -55,16 +48,10 @@ def content_limit(file_bytes: int, solid: int | None = None) -> int:
 def solid_bytes(status: os.stat_result) -> int:
     """Return a file's length, or less if the file is sparse: most of it holes, stored nowhere.
 
-    Parameters
-    ----------
-    status : os.stat_result
-        Of the file.
+    ``status`` (os.stat_result): of the file.
 
-    Returns
-    -------
-    int
-        The length in bytes, but at most 64 times what the file takes on the disk; a file system
-        may compress, so that taking less than the length does not prove holes.
+    Returns the length in bytes, but at most 64 times what the file takes on the disk; a file system
+    may compress, so that taking less than the length does not prove holes.
     """
     return min(status.st_size, status.st_blocks * _BLOCK_BYTES * _CONTENT_PER_FILE_BYTE)
 
@@ -84,17 +71,8 @@ def memory_bytes() -> int:
 def value_memory_bytes(kind: str, shape: tuple[int, ...], item_bytes: int) -> int:
     """Return how many bytes a dataset takes in memory when it is read.
 
-    Parameters
-    ----------
-    kind : str
-        "float32", "float64", "int64" or "text".
-    shape : tuple of int
-    item_bytes : int
-        Size of one element; HDF5 pads all texts of a dataset to the longest.
-
-    Returns
-    -------
-    int
+    ``kind``: "float32", "float64", "int64" or "text".
+    ``item_bytes``: size of one element; HDF5 pads all texts of a dataset to the longest.
     """
     count = math.prod(shape)
     if kind == "text":
@@ -118,17 +96,11 @@ def content_bytes(document: Document) -> int:
 def check_loadable(content: int, file_bytes: int) -> None:
     """Refuse to write a file whose content would exceed the limit of its reader on any machine.
 
-    Parameters
-    ----------
-    content : int
-        `content_bytes` of its document.
-    file_bytes : int
-        The file's length.
+    ``content``: `content_bytes` of its document.
+    ``file_bytes``: the file's length.
 
-    Raises
-    ------
-    ValueError
-        If the content exceeds the limits on files of unknown origin, memory left aside.
+    Raises `ValueError` if the content exceeds the limits on files of unknown origin, memory left
+    aside.
     """
     limit = max(_inflated_limit(file_bytes), _stored_limit(file_bytes))
     if content > limit:
@@ -141,15 +113,9 @@ def check_loadable(content: int, file_bytes: int) -> None:
 def unreadable_state(unknowns: int) -> str | None:
     """Say why a file of a state could not be read back on this machine, None if it could.
 
-    Parameters
-    ----------
-    unknowns : int
-        Length of the state vector, which files hold in float64.
+    ``unknowns``: length of the state vector, which files hold in float64.
 
-    Returns
-    -------
-    str or None
-        A clause: "a state of … could not be read back …".
+    Returns a clause: "a state of … could not be read back …".
     """
     size, limit = 8 * unknowns, readable_bytes()
     if size <= limit:

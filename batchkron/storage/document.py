@@ -127,18 +127,10 @@ def check_name(name: str, what: str) -> None:
 def check_value(path: str, value: Value) -> None:
     """Refuse a dataset that a file cannot hold.
 
-    Parameters
-    ----------
-    path : str
-        The dataset's path, for the message.
-    value : ndarray or tuple of str
+    ``path``: the dataset's path, for the message.
 
-    Raises
-    ------
-    TypeError
-        For another kind of value.
-    ValueError
-        For numbers that are not finite, and for texts that are not UTF-8 or hold NUL.
+    Raises `TypeError` for another kind of value. `ValueError` for numbers that are not finite, and
+    for texts that are not UTF-8 or hold NUL.
     """
     if isinstance(value, tuple):
         for index, text in enumerate(value):

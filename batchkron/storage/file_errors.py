@@ -12,17 +12,10 @@ from batchkron.errors import ProblemFileError
 def translated(path: str, place: str) -> Iterator[None]:
     """Turn whatever h5py raises into one ProblemFileError that names the place.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    place : str
-        What is being read, such as "dataset 'initial'".
+    ``path``: the file.
+    ``place``: what is being read, such as "dataset 'initial'".
 
-    Raises
-    ------
-    ProblemFileError
-        For every exception but MemoryError, which is passed on unchanged.
+    Raises `ProblemFileError` for every exception but MemoryError, which is passed on unchanged.
     """
     try:
         yield
@@ -37,16 +30,12 @@ def translated(path: str, place: str) -> Iterator[None]:
 def refusing(place: str) -> Iterator[None]:
     """Turn the error of a check or a constructor about a file's values into ProblemFileError.
 
-    Parameters
-    ----------
-    place : str
-        What the values are, such as "dataset 'grid/cells'", or the file; put before the text.
+    ``place``: what the values are, such as "dataset 'grid/cells'", or the file; put before the
+      text.
 
-    Raises
-    ------
-    ProblemFileError
-        For ValueError, TypeError, IndexError, OverflowError and RecursionError. A ProblemFileError
-        is itself a ValueError: in nested contexts each puts its place before the text.
+    Raises `ProblemFileError` for ValueError, TypeError, IndexError, OverflowError and
+    RecursionError. A ProblemFileError is itself a ValueError: in nested contexts each puts its
+    place before the text.
     """
     try:
         yield

@@ -54,31 +54,16 @@ def read_foreign(
 ) -> Document:
     """Read some objects of an HDF5 file's root group in this process and close the file.
 
-    Parameters
-    ----------
-    path : str
-    limits : Limits
-    names : sequence of str
-        Names of the objects; ``*`` stands for any characters. Other objects are not looked at, and
-        those that are missing are left out.
-    monitor : ReadMonitor, optional
-        Callbacks before each place that is read.
+    ``names``: names of the objects; ``*`` stands for any characters. Other objects are not looked
+      at, and those that are missing are left out.
+    ``monitor``: callbacks before each place that is read.
 
-    Returns
-    -------
-    Document
-        Without attributes. Its datasets have the objects' names with underscores for spaces:
-        int64 for integers of 32 and 64 bits, float64 for floating-point numbers of 32 and 64
-        bits, a text for a single string. A scalar has the shape (1,). A group reads as the texts
-        of its members' names. The arrays are read-only.
-
-    Raises
-    ------
-    ProblemFileError
-        If the file is one of batchkron's own formats, or one of the objects is damaged, too large
-        or of another kind; the text names it.
-    OSError
-        If the file cannot be opened.
+    Result: without attributes. Its datasets have the objects' names with underscores for spaces:
+    int64 for integers of 32 and 64 bits, float64 for floating-point numbers of 32 and 64 bits, a
+    text for a single string. A scalar has the shape (1,). A group reads as the texts of its
+    members' names. The arrays are read-only. Raises `ProblemFileError` if the file is one of
+    batchkron's own formats, or one of the objects is damaged, too large or of another kind; the
+    text names it. `OSError` if the file cannot be opened.
     """
     monitor = monitor or ReadMonitor()
     datasets: dict[str, Value] = {}

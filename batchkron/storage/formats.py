@@ -47,10 +47,7 @@ NEWEST_VERSIONS: Mapping[str, int] = MappingProxyType(
 def may_lack_hash(attributes: Mapping[str, Attribute]) -> bool:
     """Return whether a file need not have the hash of its content: lists of other programs.
 
-    Parameters
-    ----------
-    attributes : mapping
-        Attributes of the root group, in which `find_format_fault` finds no fault.
+    ``attributes``: attributes of the root group, in which `find_format_fault` finds no fault.
     """
     version = attributes["format_version"]
     is_problem = attributes["format"] == "batchkron-problem"
@@ -60,17 +57,10 @@ def may_lack_hash(attributes: Mapping[str, Attribute]) -> bool:
 def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None) -> str | None:
     """Say why the root attributes are not those of a file of the expected format.
 
-    Parameters
-    ----------
-    attributes : mapping
-        Attributes of the root group.
-    expected : str or None
-        The format's name; None accepts every key of `LOADERS`.
+    ``attributes``: attributes of the root group.
+    ``expected``: the format's name; None accepts every key of `LOADERS`.
 
-    Returns
-    -------
-    str or None
-        None if nothing is wrong.
+    Result: None if nothing is wrong.
     """
     found = attributes.get("format")
     if not isinstance(found, str) or found not in LOADERS:

@@ -42,12 +42,10 @@ _MAX_ATTRIBUTES = 64  # of the root group; far more than any of the formats has
 class ReadMonitor:
     """Callbacks of a guarded reader: for limits on memory, and to name the place of a crash.
 
-    Attributes
-    ----------
-    sized : callable
-        Called, before any dataset is read, with what all of them will take in memory, in bytes.
-    reaches : callable
-        Called with the description of a place ("dataset 'initial'") before that place is read.
+    ``sized``: called, before any dataset is read, with what all of them will take in memory, in
+      bytes.
+    ``reaches``: called with the description of a place ("dataset 'initial'") before that place is
+      read.
     """
 
     sized: Callable[[int], None] = lambda size: None
@@ -57,22 +55,8 @@ class ReadMonitor:
 def open_regular(path: str) -> BinaryIO:
     """Open a regular file for reading; refuse anything else at once, also a pipe without a writer.
 
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    binary file
-
-    Raises
-    ------
-    OSError
-        FileNotFoundError, PermissionError, …, as `open` does.
-    IsADirectoryError
-        For a folder.
-    ProblemFileError
-        For a pipe, device or socket.
+    Raises `OSError`: FileNotFoundError, PermissionError, …, as `open` does. `IsADirectoryError` for
+    a folder. `ProblemFileError` for a pipe, device or socket.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
@@ -89,26 +73,12 @@ def read_guarded(
 ) -> Document:
     """Read a whole file of the family in this process and close it.
 
-    Parameters
-    ----------
-    path : str
-    limits : Limits
-    expected : str or None
-        The format that the file must have; None accepts all of the family.
-    monitor : ReadMonitor, optional
-        Callbacks before each place that is read.
+    ``expected``: the format that the file must have; None accepts all of the family.
+    ``monitor``: callbacks before each place that is read.
 
-    Returns
-    -------
-    Document
-        Its hash agrees with the one that the file declares; its arrays are read-only.
-
-    Raises
-    ------
-    ProblemFileError
-        If any check fails; the text names the offending place.
-    OSError
-        If it cannot be opened.
+    Result: its hash agrees with the one that the file declares; its arrays are read-only. Raises
+    `ProblemFileError` if any check fails; the text names the offending place. `OSError` if it
+    cannot be opened.
     """
     monitor = monitor or ReadMonitor()
     with opened(path, _check_superblock, monitor) as (file, size):
@@ -128,21 +98,8 @@ def read_guarded(
 def read_attributes_guarded(path: str) -> dict[str, Attribute]:
     """Read the root attributes of any file of the family and nothing else.
 
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    dict
-        Neither the datasets nor the hash are checked.
-
-    Raises
-    ------
-    ProblemFileError
-        If the file is not of the family.
-    OSError
-        If it cannot be opened.
+    Result: neither the datasets nor the hash are checked. Raises `ProblemFileError` if the file is
+    not of the family. `OSError` if it cannot be opened.
     """
     with opened(path, _check_superblock) as (file, _):
         return _read_format(path, file, None)
@@ -166,22 +123,10 @@ def opened(
 def check_signature(path: str, stream: BinaryIO, size: int) -> bytes:
     """Refuse a file that does not begin as an HDF5 file does; return its first 48 bytes.
 
-    Parameters
-    ----------
-    path : str
-    stream : binary file
-        Positioned at the beginning, also afterwards.
-    size : int
-        Size of the file in bytes.
+    ``stream`` (binary file): positioned at the beginning, also afterwards.
+    ``size``: size of the file in bytes.
 
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    ProblemFileError
-        If the file is empty, shorter than 48 bytes or has no HDF5 signature.
+    Raises `ProblemFileError` if the file is empty, shorter than 48 bytes or has no HDF5 signature.
     """
     head = stream.read(48)
     stream.seek(0)

@@ -27,15 +27,10 @@ _MAX_COMPRESSION_RATIO = 1100  # deflate cannot exceed 1032
 class Limits:
     """How large the content of a file may be.
 
-    Attributes
-    ----------
-    content_bytes : int
-        Size of all datasets together in memory, in bytes; computed from the declared shapes
-        before any dataset is read.
-    objects : int
-        Number of groups and datasets.
-    depth : int
-        Levels of groups, the root group included.
+    ``content_bytes``: size of all datasets together in memory, in bytes; computed from the declared
+      shapes before any dataset is read.
+    ``objects``: number of groups and datasets.
+    ``depth``: levels of groups, the root group included.
     """
 
     content_bytes: int
@@ -47,17 +42,10 @@ class Limits:
 class DatasetEntry:
     """One dataset that has been checked and may be read.
 
-    Attributes
-    ----------
-    path : str
-        Path without the leading slash.
-    identifier : h5py.h5d.DatasetID
-        The open dataset.
-    kind : str
-        "float32", "float64", "int64" or "text".
-    shape : tuple of int
-    item_bytes : int
-        Size of one element in the file.
+    ``path``: path without the leading slash.
+    ``identifier``: the open dataset.
+    ``kind``: "float32", "float64", "int64" or "text".
+    ``item_bytes``: size of one element in the file.
     """
 
     path: str
@@ -92,15 +80,9 @@ class DatasetEntry:
 class Walk:
     """State of a walk through a file's groups: the limits, and which objects it has met.
 
-    Attributes
-    ----------
-    path : str
-        The file's name for messages.
-    limits : Limits
-    count : int
-        Objects met so far.
-    seen : set of int
-        Addresses of the objects met so far.
+    ``path``: the file's name for messages.
+    ``count``: objects met so far.
+    ``seen``: addresses of the objects met so far.
     """
 
     path: str
@@ -116,26 +98,13 @@ class Walk:
 def inspect_datasets(path: str, file: Any, limits: Limits, file_bytes: int) -> list[DatasetEntry]:
     """List all datasets of an open file, sorted by path, each checked.
 
-    Parameters
-    ----------
-    path : str
-        The file's name for messages.
-    file : h5py.File
-    limits : Limits
-    file_bytes : int
-        The file's size on disk.
+    ``path``: the file's name for messages.
+    ``file_bytes``: the file's size on disk.
 
-    Returns
-    -------
-    list of DatasetEntry
-
-    Raises
-    ------
-    ProblemFileError
-        For anything but groups and plain datasets that exactly one hard link leads to; for
-        attributes below the root group, storage outside the file, virtual datasets, filters
-        other than gzip, shuffle and Fletcher-32, and sizes above the limits or above what the
-        file can hold.
+    Raises `ProblemFileError` for anything but groups and plain datasets that exactly one hard link
+    leads to; for attributes below the root group, storage outside the file, virtual datasets,
+    filters other than gzip, shuffle and Fletcher-32, and sizes above the limits or above what the
+    file can hold.
     """
     walk = Walk(path, limits)
     root = h5g.open(file.id, b"/")
@@ -162,15 +131,8 @@ def inspect_datasets(path: str, file: Any, limits: Limits, file_bytes: int) -> l
 def type_kind(datatype: Any) -> str:
     """Name an HDF5 datatype: the kind of a permitted one, or a description of any other.
 
-    Parameters
-    ----------
-    datatype : h5py.h5t.TypeID
-
-    Returns
-    -------
-    str
-        "float32", "float64", "int64" or "text"; any other string describes a type that files may
-        not use.
+    Result: "float32", "float64", "int64" or "text"; any other string describes a type that files
+    may not use.
     """
     if datatype.committed():
         return "a named datatype"
@@ -229,24 +191,11 @@ def _datasets(walk: Walk, group: Any, prefix: str, depth: int) -> Iterator[Datas
 def check_link(walk: Walk, group: Any, encoded: bytes, path: str) -> int:
     """Refuse all but a hard link to a group or dataset not met before; return the object's type.
 
-    Parameters
-    ----------
-    walk : Walk
-    group : h5py.h5g.GroupID
-    encoded : bytes
-        The link's name.
-    path : str
-        The object's path, for the message.
+    ``encoded``: the link's name.
+    ``path``: the object's path, for the message.
 
-    Returns
-    -------
-    int
-        h5o.TYPE_GROUP or h5o.TYPE_DATASET.
-
-    Raises
-    ------
-    ProblemFileError
-        The text names the object.
+    Result: h5o.TYPE_GROUP or h5o.TYPE_DATASET. Raises `ProblemFileError`: the text names the
+    object.
     """
     place = f"object '{path}'"
     link = group.links.get_info(encoded).type
@@ -313,10 +262,7 @@ def _check_storage(walk: Walk, entry: DatasetEntry) -> int:
 def check_layout(walk: Walk, entry: DatasetEntry) -> None:
     """Refuse virtual datasets, storage outside the file, and foreign or repeated filters.
 
-    Raises
-    ------
-    ProblemFileError
-        The text names the dataset.
+    Raises `ProblemFileError`: the text names the dataset.
     """
     place = f"dataset '{entry.path}'"
     if entry.layout not in _LAYOUTS:
@@ -338,21 +284,9 @@ def check_chunks(walk: Walk, entry: DatasetEntry) -> int:
 
     Otherwise a missing chunk would be read as zeros, and a few bytes could declare a huge dataset.
 
-    Parameters
-    ----------
-    walk : Walk
-    entry : DatasetEntry
-        A chunked dataset.
+    ``entry``: a chunked dataset.
 
-    Returns
-    -------
-    int
-        Bytes that it takes in the file.
-
-    Raises
-    ------
-    ProblemFileError
-        The text names the dataset.
+    Result: bytes that it takes in the file. Raises `ProblemFileError`: the text names the dataset.
     """
     place = f"dataset '{entry.path}'"
     chunks = entry.identifier.get_create_plist().get_chunk()

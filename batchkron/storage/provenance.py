@@ -14,10 +14,8 @@ import numpy as np
 def writer_provenance() -> dict[str, str]:
     """Return what a file says about when and with what it was written.
 
-    Returns
-    -------
-    dict of str to str
-        The time (UTC, ISO 8601) and the versions of batchkron, Python, NumPy, h5py and HDF5.
+    Returns dict of str to str: the time (UTC, ISO 8601) and the versions of batchkron, Python,
+    NumPy, h5py and HDF5.
     """
     now = datetime.datetime.now(datetime.UTC)
     return {

@@ -77,10 +77,7 @@ def read_document(
 
     `read` fills a buffer with the next bytes.
 
-    Raises
-    ------
-    ValueError
-        If the arrays would take more than `limit` bytes.
+    Raises `ValueError` if the arrays would take more than `limit` bytes.
     """
     attributes: dict[str, Attribute] = header["attributes"]
     datasets: dict[str, Value] = {}

@@ -77,14 +77,11 @@ def main() -> None:
 def answer(outgoing: BinaryIO, request: dict[str, Any]) -> None:
     """Read the file of a request and send its content, or the error.
 
-    Parameters
-    ----------
-    outgoing : binary file
-    request : dict
-        path; expected, the format or None; want, "document" (all content), "check" (all is read,
-        only the attributes are sent), "attributes" (only they are read) or "foreign" (objects of
-        another program's file); names, of the objects in a foreign file; content_bytes, the limit
-        on the content; seconds, the limit on processor time; stop_seconds, that on wall-clock time.
+    ``outgoing`` (binary file).
+    ``request``: path; expected, the format or None; want, "document" (all content), "check" (all is
+      read, only the attributes are sent), "attributes" (only they are read) or "foreign" (objects
+      of another program's file); names, of the objects in a foreign file; content_bytes, the limit
+      on the content; seconds, the limit on processor time; stop_seconds, that on wall-clock time.
     """
     monitor = ReadMonitor(
         sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place})

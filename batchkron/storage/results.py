@@ -359,17 +359,10 @@ def _load_one_checkpoint(path: str, trusted: bool) -> Checkpoint:
 def check_checkpoint(checkpoint: Checkpoint) -> None:
     """Check that the numbers of a checkpoint are consistent with each other.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-
-    Raises
-    ------
-    ProblemFileError
-        (A ValueError.) If a count is negative, dt is not positive, the run would have 2^53 steps
-        or more, ``until`` lies before ``t0`` or before the state's time, the dtype is neither
-        float32 nor float64, the vectors of ``memory`` are not finite or not as long as the state,
-        or ``time`` is given and ``last_error`` is not a number of at least 0.
+    Raises `ProblemFileError`: (A ValueError.) If a count is negative, dt is not positive, the run
+    would have 2^53 steps or more, ``until`` lies before ``t0`` or before the state's time, the
+    dtype is neither float32 nor float64, the vectors of ``memory`` are not finite or not as long as
+    the state, or ``time`` is given and ``last_error`` is not a number of at least 0.
     """
     t0, dt, until = checkpoint.t0, checkpoint.dt, checkpoint.until
     _check_not_negative("step", checkpoint.step)
@@ -515,10 +508,8 @@ def _decode(document: Document, kind: type) -> Any:
 def _grid_of(document: Document) -> StoredGrid | None:
     """Return the grid of a document whose datasets are checked.
 
-    Raises
-    ------
-    ProblemFileError
-        If an index is out of range, or the state does not have equal blocks for the cells.
+    Raises `ProblemFileError` if an index is out of range, or the state does not have equal blocks
+    for the cells.
     """
     if "grid/cells" not in document.datasets:
         return None

@@ -29,12 +29,8 @@ def rotate(partial: Path, target: Path) -> None:
     sound. Any other file is first read whole, in the reader process: a damaged file must not
     replace a previous checkpoint that may be sound.
 
-    Parameters
-    ----------
-    partial : Path
-        The new checkpoint, written and synced.
-    target : Path
-        The last one; it may be missing.
+    ``partial``: the new checkpoint, written and synced.
+    ``target``: the last one; it may be missing.
     """
     # Set the modification time in nanoseconds. The system's own times advance in steps of
     # milliseconds, so that a later change of the file within one step would go unnoticed.
@@ -56,12 +52,8 @@ def rotate(partial: Path, target: Path) -> None:
 def note_sound(path: str | os.PathLike[str], identity: _Identity | None) -> None:
     """Remember that a file is a sound checkpoint until it changes.
 
-    Parameters
-    ----------
-    path : path
-    identity : tuple of int or None
-        `file_identity` from before the file was read, or after it was written; None remembers
-        nothing.
+    ``identity``: `file_identity` from before the file was read, or after it was written; None
+      remembers nothing.
     """
     if len(_sound) >= _MAX_KNOWN:
         _sound.clear()
@@ -72,14 +64,8 @@ def note_sound(path: str | os.PathLike[str], identity: _Identity | None) -> None
 def file_identity(path: str | os.PathLike[str]) -> _Identity | None:
     """Return numbers that differ after any change of a file; None if there is no such file.
 
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    tuple of int or None
-        Device, inode, size in bytes, and the times (ns) of the last change of content and status.
+    Result: device, inode, size in bytes, and the times (ns) of the last change of content and
+    status.
     """
     try:
         status = os.stat(path)

@@ -51,16 +51,10 @@ def check_attributes(
 ) -> None:
     """Refuse missing, unknown or mistyped attributes.
 
-    Parameters
-    ----------
-    document : Document
-    required, optional : mapping of str to type
-        The type (str, int or float) of each attribute beside `COMMON_ATTRIBUTES`.
+    ``required``, ``optional`` (mapping of str to type): the type (str, int or float) of each
+      attribute beside `COMMON_ATTRIBUTES`.
 
-    Raises
-    ------
-    ProblemFileError
-        The text names the attribute.
+    Raises `ProblemFileError`: the text names the attribute.
     """
     expected = {**COMMON_ATTRIBUTES, **required, **(optional or {})}
     for name, attribute in document.attributes.items():
@@ -81,23 +75,11 @@ def check_datasets(
 ) -> dict[str, int]:
     """Refuse missing and unknown datasets, and those of another kind or shape than expected.
 
-    Parameters
-    ----------
-    document : Document
-    fields : mapping of str to Field
-        The datasets by path.
-    sizes : mapping of str to int, optional
-        Lengths of names in the shapes that are known beforehand.
+    ``fields`` (mapping of str to Field): the datasets by path.
+    ``sizes`` (mapping of str to int): lengths of names in the shapes that are known beforehand.
 
-    Returns
-    -------
-    dict
-        The length that each name in the shapes stands for.
-
-    Raises
-    ------
-    ProblemFileError
-        The text names the dataset.
+    Returns the length that each name in the shapes stands for. Raises `ProblemFileError`: the text
+    names the dataset.
     """
     for path in document.datasets:
         if path not in fields:
@@ -137,17 +119,10 @@ def _check_dataset(path: str, value: Value, field: Field, lengths: dict[str, int
 def check_range(path: str, values: NDArray[np.int64], lower: int, stop: int) -> None:
     """Refuse indices outside lower … stop - 1.
 
-    Parameters
-    ----------
-    path : str
-        The dataset's path, for the message.
-    values : ndarray, int64, any shape
-    lower, stop : int
+    ``path``: the dataset's path, for the message.
+    ``values`` (ndarray, int64, any shape).
 
-    Raises
-    ------
-    ProblemFileError
-        The text names the dataset and the first index that is out of range.
+    Raises `ProblemFileError`: the text names the dataset and the first index that is out of range.
     """
     wrong = np.argwhere((values < lower) | (values >= stop))
     if wrong.size:
@@ -175,17 +150,9 @@ def texts_of(document: Document, path: str) -> tuple[str, ...]:
 def json_of(document: Document, path: str, kind: type) -> Any:
     """Return the data of a dataset that holds one text of JSON.
 
-    Parameters
-    ----------
-    document : Document
-    path : str
-    kind : type
-        The type that the data must have: dict or list.
+    ``kind``: the type that the data must have: dict or list.
 
-    Raises
-    ------
-    ProblemFileError
-        If the text is not strict JSON or not of that kind.
+    Raises `ProblemFileError` if the text is not strict JSON or not of that kind.
     """
     try:
         data = strict_json.loads(texts_of(document, path)[0])

@@ -12,22 +12,11 @@ MAX_DEPTH = 100
 def dumps(data: object) -> str:
     """Write plain data as one line of JSON, keys sorted: equal data give equal text.
 
-    Parameters
-    ----------
-    data : object
-        Nested dict (str keys), list, tuple, str, int, finite float, bool, None.
+    ``data``: nested dict (str keys), list, tuple, str, int, finite float, bool, None.
 
-    Returns
-    -------
-    str
-        Floats are written so that reading them gives the same bits.
-
-    Raises
-    ------
-    TypeError
-        For any other type, also as a key.
-    ValueError
-        For numbers that are not finite and for nesting deeper than 100 levels.
+    Result: floats are written so that reading them gives the same bits. Raises `TypeError` for any
+    other type, also as a key. `ValueError` for numbers that are not finite and for nesting deeper
+    than 100 levels.
 
     Examples
     --------
@@ -43,20 +32,9 @@ def dumps(data: object) -> str:
 def loads(text: str) -> Any:
     """Read what `dumps` wrote.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    object
-        Nested dict, list, str, int, float, bool, None.
-
-    Raises
-    ------
-    ValueError
-        For anything that is not strict JSON: syntax errors, NaN and infinities, repeated keys,
-        nesting deeper than 100 levels.
+    Result: nested dict, list, str, int, float, bool, None. Raises `ValueError` for anything that is
+    not strict JSON: syntax errors, NaN and infinities, repeated keys, nesting deeper than 100
+    levels.
 
     Examples
     --------

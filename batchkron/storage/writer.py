@@ -68,16 +68,7 @@ def write_document(
 
 
 def file_image(document: Document) -> memoryview:
-    """Return the bytes of a document's HDF5 file; equal documents give equal bytes.
-
-    Parameters
-    ----------
-    document : Document
-
-    Returns
-    -------
-    memoryview of bytes
-    """
+    """Return the bytes of a document's HDF5 file; equal documents give equal bytes."""
     buffer = io.BytesIO()
     # the file format of HDF5 1.10 has checksums on all metadata, older ones do not
     with h5py.File(buffer, "w", libver=("v110", "v110")) as file:
@@ -92,16 +83,8 @@ def file_image(document: Document) -> memoryview:
 def chunk_shape(shape: tuple[int, ...], item_bytes: int) -> tuple[int, ...]:
     """Return the shape of chunks of at most 1 MiB, contiguous in C order where that is possible.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the dataset, no dimension 0.
-    item_bytes : int
-        Size of one element in bytes.
-
-    Returns
-    -------
-    tuple of int
+    ``shape``: shape of the dataset, no dimension 0.
+    ``item_bytes``: size of one element in bytes.
 
     Examples
     --------
