@@ -22,18 +22,12 @@ _DIGEST_BYTES = 16
 def refuse_disagreement(communicator: Communicator, obj: Any, options: Mapping[str, Any]) -> None:
     """Raise ValueError on all ranks unless they pass the same. All ranks call it.
 
-    Parameters
-    ----------
-    communicator : Communicator
-    obj : Operator, Problem or preconditioner
-        Compared by its kind, dtype and shapes, and all its values to the last bit.
-    options : mapping of str to object
-        The other arguments, likewise.
+    ``obj`` (Operator, Problem or preconditioner): compared by its kind, dtype and shapes, and all
+      its values to the last bit.
+    ``options`` (mapping of str to object): the other arguments, likewise.
 
-    Raises
-    ------
-    ValueError
-        If the ranks have different checksums of both; it names the ranks that differ from rank 0.
+    Raises `ValueError` if the ranks have different checksums of both; it names the ranks that
+    differ from rank 0.
     """
     if communicator.size == 1:
         return

@@ -252,12 +252,8 @@ _Kind = tuple[Callable[[int], TrafficPlan], Callable[[Ranks], DistributedOperato
 def _kind(obj: Any, options: ProductOptions) -> _Kind:
     """Return how an operator is distributed.
 
-    Raises
-    ------
-    ValueError
-        If it has several systems, or an option is not one of its kind.
-    TypeError
-        If it is of another kind.
+    Raises `ValueError` if it has several systems, or an option is not one of its kind. `TypeError`
+    if it is of another kind.
     """
     if not isinstance(obj, _KINDS):
         names = ", ".join(f"a {kind.__name__}" for kind in _KINDS)

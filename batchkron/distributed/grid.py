@@ -37,18 +37,8 @@ def choose_grid(
     With as many vectors as ranks each rank takes whole vectors and nothing is exchanged; one vector
     is spread over all ranks.
 
-    Parameters
-    ----------
-    ranks : int
-    rows : int
-        The number of vectors.
-    dtype : numpy.dtype
-    plan_of : callable
-        ``plan_of(G_K)`` returns the plan of a product spread over G_K ranks.
-
-    Returns
-    -------
-    tuple of int
+    ``rows``: the number of vectors.
+    ``plan_of``: ``plan_of(G_K)`` returns the plan of a product spread over G_K ranks.
     """
     best, least = (1, ranks), np.inf
     for parts in range(1, ranks + 1):
@@ -63,10 +53,7 @@ def choose_grid(
 def check_grid(grid: object, ranks: int) -> Grid:
     """Return a grid that the user gave.
 
-    Raises
-    ------
-    ValueError
-        If it is not two positive integers whose product is the number of ranks.
+    Raises `ValueError` if it is not two positive integers whose product is the number of ranks.
     """
     numbers = tuple(grid) if isinstance(grid, (tuple, list)) else ()
     integers = all(isinstance(n, (int, np.integer)) and n > 0 for n in numbers)

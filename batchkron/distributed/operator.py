@@ -25,12 +25,8 @@ __all__ = ["DistributedFactors", "DistributedOperator", "Ranks", "Volume", "dist
 class Ranks:
     """The ranks of an operator.
 
-    Parameters
-    ----------
-    all : Communicator
-    grid : tuple of int, (G_M, G_K)
-    of_vector : Communicator
-        The G_K ranks that share this rank's vectors.
+    ``grid`` (tuple of int, (G_M, G_K)).
+    ``of_vector``: the G_K ranks that share this rank's vectors.
     """
 
     all: Communicator
@@ -232,14 +228,9 @@ class DistributedFactors(DistributedOperator):
 
         Every rank does this.
 
-        Parameters
-        ----------
-        factors : sequence of array_like, each of the old factor's shape
+        ``factors`` (sequence of array_like, each of the old factor's shape).
 
-        Raises
-        ------
-        ValueError, TypeError
-            As for `KroneckerProduct.update`.
+        Raises `ValueError`, `TypeError` as for `KroneckerProduct.update`.
         """
         self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None)
 
@@ -247,15 +238,9 @@ class DistributedFactors(DistributedOperator):
 def distributed_parts(operator: Any) -> list[DistributedOperator]:
     """Return the distributed operators that a sum, multiple or composition is made of.
 
-    Parameters
-    ----------
-    operator : Operator
-        Or an object with one in its attribute ``operator``.
+    ``operator``: or an object with one in its attribute ``operator``.
 
-    Returns
-    -------
-    list of DistributedOperator
-        [operator] if it is one; [] if there are none.
+    Result: [operator] if it is one; [] if there are none.
     """
     if isinstance(operator, DistributedOperator):
         return [operator]

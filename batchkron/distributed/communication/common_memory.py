@@ -27,20 +27,12 @@ def common_memory(
 ) -> Array | None:
     """Return new memory that all ranks read and write. All ranks call it, with the same size.
 
-    Parameters
-    ----------
-    rank, ranks : int
-    size : int
-        In bytes.
-    broadcast : callable
-        ``broadcast(value)`` returns on every rank what rank 0 passes.
-    allgather : callable
-        ``allgather(numbers)`` returns the numbers of all ranks, (ranks, count).
+    ``size``: in bytes.
+    ``broadcast``: ``broadcast(value)`` returns on every rank what rank 0 passes.
+    ``allgather``: ``allgather(numbers)`` returns the numbers of all ranks, (ranks, count).
 
-    Returns
-    -------
-    ndarray of uint8, (at least size,), or None
-        None on all ranks if they are on several machines, or have no such memory or too little.
+    Returns ndarray of uint8, (at least size,), or None: None on all ranks if they are on several
+    machines, or have no such memory or too little.
     """
 
     def all_ranks(succeed: bool) -> bool:

@@ -14,17 +14,10 @@ __all__ = ["as_communicator", "choose_device"]
 def as_communicator(comm: Any) -> Communicator:
     """Return the communicator of ranks.
 
-    Parameters
-    ----------
-    comm : mpi4py communicator, Communicator or None
-        None for one rank.
+    ``comm`` (mpi4py communicator, Communicator or None): None for one rank.
 
-    Raises
-    ------
-    TypeError
-        If it is anything else.
-    ValueError
-        If it is ``MPI.COMM_NULL``, or joins two groups of processes.
+    Raises `TypeError` if it is anything else. `ValueError` if it is ``MPI.COMM_NULL``, or joins two
+    groups of processes.
     """
     if comm is None:
         return SimulatedCommunicator()

@@ -40,12 +40,8 @@ def world() -> MpiCommunicator:
 def of_mpi(comm: Any) -> MpiCommunicator:
     """Return the communicator of one of mpi4py, always the same one for the same communicator.
 
-    Raises
-    ------
-    TypeError
-        If it is no communicator, but another of mpi4py's objects.
-    ValueError
-        If this process is none of its ranks, it has been freed, or it joins two groups.
+    Raises `TypeError` if it is no communicator, but another of mpi4py's objects. `ValueError` if
+    this process is none of its ranks, it has been freed, or it joins two groups.
     """
     from mpi4py import MPI
 

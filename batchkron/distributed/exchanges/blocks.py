@@ -19,14 +19,10 @@ __all__ = ["BlockExchange", "take_blocks"]
 class BlockExchange:
     """The exchange of blocks of vectors, as one rank makes it.
 
-    Parameters
-    ----------
-    sent : sequence of ndarray of int, one for each rank
-        The blocks that go to each rank, as numbers among those that `make` is given.
-    received : sequence of int, one for each rank
-        How many blocks come from each.
-    backend : Backend
-        Where the vectors are.
+    ``sent`` (sequence of ndarray of int, one for each rank): the blocks that go to each rank, as
+      numbers among those that `make` is given.
+    ``received`` (sequence of int, one for each rank): how many blocks come from each.
+    ``backend``: where the vectors are.
     """
 
     def __init__(self, sent: Sequence[Array], received: Sequence[int], backend: Backend) -> None:
@@ -42,15 +38,11 @@ class BlockExchange:
     ) -> None:
         """Exchange blocks.
 
-        Parameters
-        ----------
-        communicator : Communicator
-        own : ndarray, (outer, blocks, size)
-            What blocks are taken of.
-        scratch : tuple of ndarray, flat
-            Of at least outer · size · sent and outer · size · received elements.
-        target : ndarray, (outer, received, size)
-            Overwritten with the blocks of all ranks, in their order; it may be a view.
+        ``own`` (ndarray, (outer, blocks, size)): what blocks are taken of.
+        ``scratch`` (tuple of ndarray, flat): of at least outer · size · sent and outer · size ·
+          received elements.
+        ``target`` (ndarray, (outer, received, size)): overwritten with the blocks of all ranks, in
+          their order; it may be a view.
         """
         self._send(communicator, own, scratch, target)
         self._unpack(scratch[1], target)

@@ -38,19 +38,12 @@ class _Span:
 class Exchange:
     """Who sends what in one exchange; numbers of elements are those of one vector.
 
-    Parameters
-    ----------
-    moved : int
-        S, the product of the multiplied modes' sizes.
-    others : int
-        L, the product of the other modes' sizes.
-    sources : tuple of int, (parts + 1,)
-        Bounds of the parts of l before the exchange.
-    targets : tuple of int, (parts + 1,)
-        Bounds of the parts of s L + l after it.
-    in_place : bool
-        Whether each rank, which then has all l of its s, stores them in the order (l, s) as
-        before, so that runs of neighbouring s are copied. If not, in the order (s, l).
+    ``moved``: S, the product of the multiplied modes' sizes.
+    ``others``: L, the product of the other modes' sizes.
+    ``sources`` (tuple of int, (parts + 1,)): bounds of the parts of l before the exchange.
+    ``targets`` (tuple of int, (parts + 1,)): bounds of the parts of s L + l after it.
+    ``in_place``: whether each rank, which then has all l of its s, stores them in the order (l, s)
+      as before, so that runs of neighbouring s are copied. If not, in the order (s, l).
     """
 
     moved: int
@@ -114,17 +107,11 @@ class Exchange:
     def pack(self, rank: int, products: Array, buffer: Array) -> Views:
         """Return what is copied so that all that a rank has is in the order of its targets.
 
-        Parameters
-        ----------
-        rank : int
-        products : ndarray, (vectors, l, S, inner)
-        buffer : ndarray, flat, of as many elements
+        ``products`` (ndarray, (vectors, l, S, inner)).
+        ``buffer`` (ndarray, flat, of as many elements).
 
-        Returns
-        -------
-        list of (target, source)
-            Views (vectors, s, l, inner) of the buffer and of the products, which
-            `Backend.copy_views` copies. The arrays may be layouts without elements.
+        Returns list of (target, source): views (vectors, s, l, inner) of the buffer and of the
+        products, which `Backend.copy_views` copies. The arrays may be layouts without elements.
         """
         views = self._in_turn(self._by_target(rank, products), buffer)
         return [(packed, view) for view, packed in views]
@@ -132,11 +119,8 @@ class Exchange:
     def unpack(self, rank: int, buffer: Array, part: Array) -> Views:
         """Return what is copied to bring all that came from ranks, in their order, to its places.
 
-        Parameters
-        ----------
-        rank : int
-        buffer : ndarray, flat
-        part : ndarray, (vectors, elements of the rank, inner)
+        ``buffer`` (ndarray, flat).
+        ``part`` (ndarray, (vectors, elements of the rank, inner)).
         """
         return list(self._in_turn(self._by_source(rank, part), buffer))
 
@@ -155,12 +139,9 @@ class Exchange:
     def store(self, rank: int, products: Array, parts: Sequence[Array]) -> Views:
         """Return what is copied to write all that a rank has to where its targets need it.
 
-        Parameters
-        ----------
-        rank : int
-        products : ndarray, (vectors, l, S, inner)
-        parts : sequence of ndarray, (vectors, elements of a rank, inner)
-            Those of all ranks, whose memory this rank can write to.
+        ``products`` (ndarray, (vectors, l, S, inner)).
+        ``parts`` (sequence of ndarray, (vectors, elements of a rank, inner)): those of all ranks,
+          whose memory this rank can write to.
         """
         begin, found = self.sources[rank], []
         for target in ((rank + k) % self.parts for k in range(1, self.parts + 1)):

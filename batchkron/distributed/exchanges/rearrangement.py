@@ -22,13 +22,10 @@ Elements = NDArray[np.int64]
 class Rearrangement:
     """Who sends which elements of a vector to whom, each at most once to each rank.
 
-    Parameters
-    ----------
-    has : sequence of ndarray of int, one for each rank
-        The elements that each rank has, in the order of its block; each one is on one rank.
-    needs : sequence of ndarray of int, one for each rank
-        The distinct elements that each rank needs, in the order in which it needs them; an element
-        may be needed by several ranks.
+    ``has`` (sequence of ndarray of int, one for each rank): the elements that each rank has, in the
+      order of its block; each one is on one rank.
+    ``needs`` (sequence of ndarray of int, one for each rank): the distinct elements that each rank
+      needs, in the order in which it needs them; an element may be needed by several ranks.
     """
 
     def __init__(self, has: Sequence[Elements], needs: Sequence[Elements]) -> None:
@@ -75,12 +72,7 @@ class Rearrangement:
 class ElementMove:
     """A rearrangement as one rank makes it.
 
-    Parameters
-    ----------
-    plan : Rearrangement
-    rank : int
-    backend : Backend
-        Where the vectors are.
+    ``backend``: where the vectors are.
     """
 
     def __init__(self, plan: Rearrangement, rank: int, backend: Backend) -> None:
@@ -97,15 +89,9 @@ class ElementMove:
     def make(self, communicator: Communicator, own: Array, scratch: Array, target: Array) -> None:
         """Bring elements to their places.
 
-        Parameters
-        ----------
-        communicator : Communicator
-        own : ndarray, (outer, elements, inner)
-            This rank's block.
-        scratch : ndarray, flat
-            Of at least `scratch` (outer · inner) elements.
-        target : ndarray, (outer, needed, inner), contiguous
-            Overwritten.
+        ``own`` (ndarray, (outer, elements, inner)): this rank's block.
+        ``scratch`` (ndarray, flat): of at least `scratch` (outer · inner) elements.
+        ``target`` (ndarray, (outer, needed, inner), contiguous): overwritten.
         """
         vectors = own.shape[0] * own.shape[2]
         ends = [0, *accumulate(vectors * n for n in (self.sent, self.received, self.received))]
@@ -119,17 +105,8 @@ class ElementMove:
 class ElementSum:
     """A rearrangement the other way: what ranks have computed is added up where elements belong.
 
-    Parameters
-    ----------
-    plan : Rearrangement
-    rank : int
-    backend : Backend
-        Where the vectors are.
-
-    Attributes
-    ----------
-    scratch : int
-        The elements of memory that `make` needs.
+    ``backend``: where the vectors are.
+    ``scratch``: the elements of memory that `make` needs.
     """
 
     def __init__(self, plan: Rearrangement, rank: int, backend: Backend) -> None:
@@ -142,15 +119,9 @@ class ElementSum:
     def make(self, communicator: Communicator, part: Array, scratch: Array, target: Array) -> None:
         """Add parts of all ranks to blocks, in the order of ranks.
 
-        Parameters
-        ----------
-        communicator : Communicator
-        part : ndarray, (needed,)
-            What this rank has computed of the elements that it needs.
-        scratch : ndarray, flat
-            Of at least ``scratch`` elements.
-        target : ndarray, (elements,)
-            This rank's block.
+        ``part`` (ndarray, (needed,)): what this rank has computed of the elements that it needs.
+        ``scratch`` (ndarray, flat): of at least ``scratch`` elements.
+        ``target`` (ndarray, (elements,)): this rank's block.
         """
         sent = scratch[: sum(self._sends)]
         received = scratch[sum(self._sends) :][: sum(self._receives)]

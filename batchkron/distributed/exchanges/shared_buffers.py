@@ -18,13 +18,8 @@ class SharedBuffers:
     Buffers that a captured CUDA graph writes to are kept as long as this object; all streams use
     the same ones.
 
-    Parameters
-    ----------
-    communicator : Communicator
-        One whose ranks can write to each other's memory.
-    dtype : numpy.dtype
-    module : module
-        NumPy or CuPy.
+    ``communicator``: one whose ranks can write to each other's memory.
+    ``module``: NumPy or CuPy.
     """
 
     def __init__(self, communicator: Communicator, dtype: np.dtype[Any], module: Any) -> None:
@@ -35,22 +30,11 @@ class SharedBuffers:
     def take(self, number: int, elements: int) -> list[Array]:
         """Return a buffer of each rank, of at least so many elements; all ranks ask for the same.
 
-        Parameters
-        ----------
-        number : {0, 1}
-        elements : int
+        ``number`` ({0, 1}).
 
-        Returns
-        -------
-        list of ndarray, flat
-            In the order of ranks.
-
-        Raises
-        ------
-        RuntimeError
-            If a CUDA graph is captured and there is no such buffer yet.
-        MemoryError
-            If a rank has too little memory; on every rank.
+        Returns list of ndarray, flat: in the order of ranks. Raises `RuntimeError` if a CUDA graph
+        is captured and there is no such buffer yet. `MemoryError` if a rank has too little memory;
+        on every rank.
         """
         known = self._known.get(number)
         capturing = self._is_capturing()

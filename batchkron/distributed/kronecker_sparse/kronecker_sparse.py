@@ -28,21 +28,14 @@ __all__ = ["DistributedSparse", "SparseChain"]
 class SparseChain:
     """K_1 ⋯ K_L, as much as all ranks know of it.
 
-    Parameters
-    ----------
-    values : sequence of ndarray, (a, b, c, d), of one dtype
-        Those of K_1 to K_L; they are copied.
-    precisions : sequence of str or None
-        Of each factor, on a device.
-    array_layout : {"batch-first", "batch-last"}
-        Of the arrays of `apply`, `accumulate`, `scatter` and `gather`: (..., n) or (n, ...).
-    single : bool
-        Whether the operator is a matrix, and not a chain.
+    ``values`` (sequence of ndarray, (a, b, c, d), of one dtype): those of K_1 to K_L; they are
+      copied.
+    ``precisions``: of each factor, on a device.
+    ``array_layout`` ({"batch-first", "batch-last"}): of the arrays of `apply`, `accumulate`,
+      `scatter` and `gather`: (..., n) or (n, ...).
+    ``single``: whether the operator is a matrix, and not a chain.
 
-    Raises
-    ------
-    TypeError
-        If the values have 16 bits.
+    Raises `TypeError` if the values have 16 bits.
     """
 
     def __init__(
@@ -79,23 +72,12 @@ class SparseChain:
 class DistributedSparse(LaidOutOperator, DistributedOperator):
     """The operator K_1 ⋯ K_L on blocks of vectors; `distribute` makes it.
 
-    Parameters
-    ----------
-    chain : SparseChain
-        The whole operator, on every rank.
-    plan : SparsePlan
-        Of its patterns.
-    ranks : Ranks
-    rows : int
-        The number of vectors.
-    flipped : bool
-        Whether `update` lists the factors from the right, as for a transpose.
-
-    Attributes
-    ----------
-    array_layout : {"batch-first", "batch-last"}
-        That of the whole operator, and of the arrays of `apply`, `accumulate`, `scatter` and
-        `gather`: a block is (..., n) or (n, ...).
+    ``chain``: the whole operator, on every rank.
+    ``plan``: of its patterns.
+    ``rows``: the number of vectors.
+    ``flipped``: whether `update` lists the factors from the right, as for a transpose.
+    ``array_layout`` ({"batch-first", "batch-last"}): that of the whole operator, and of the arrays
+      of `apply`, `accumulate`, `scatter` and `gather`: a block is (..., n) or (n, ...).
     """
 
     def __init__(
@@ -142,14 +124,10 @@ class DistributedSparse(LaidOutOperator, DistributedOperator):
 
         Every rank does this, with the whole values.
 
-        Parameters
-        ----------
-        values : array_like, (a, b, c, d), or a sequence of such for a chain
+        ``values`` (array_like, (a, b, c, d), or a sequence of such for a chain).
 
-        Raises
-        ------
-        ValueError, TypeError
-            As for `KroneckerSparse.update` and `KroneckerSparseChain.update`.
+        Raises `ValueError`, `TypeError` as for `KroneckerSparse.update` and
+        `KroneckerSparseChain.update`.
         """
         known = self._chain.values
         if self._chain.single:

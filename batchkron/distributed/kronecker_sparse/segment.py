@@ -41,13 +41,9 @@ class Segment:
     "products": of one factor. A rank has consecutive ones of the a · d small matrices b × c. If
     there are fewer than ranks, several ranks share one and have some of its rows each.
 
-    Parameters
-    ----------
-    patterns : tuple of Pattern
-        In the order in which the factors are applied.
-    split : {"blocks", "residues", "products"}
-    parts : int
-        The number of ranks that a vector is spread over.
+    ``patterns``: in the order in which the factors are applied.
+    ``split`` ({"blocks", "residues", "products"}).
+    ``parts``: the number of ranks that a vector is spread over.
     """
 
     patterns: tuple[Pattern, ...]

@@ -19,14 +19,9 @@ __all__ = ["SparsePlan", "make_sparse_plan"]
 class SparsePlan:
     """The segments of a product with K_1 ⋯ K_L whose vectors are spread over ranks.
 
-    Parameters
-    ----------
-    parts : int
-        The number of ranks that a vector is spread over.
-    segments : tuple of Segment
-        In the order in which they are applied.
-    source, target : Layout
-        Who owns what of x and of y, for one vector on these ranks.
+    ``parts``: the number of ranks that a vector is spread over.
+    ``segments``: in the order in which they are applied.
+    ``source``, ``target``: who owns what of x and of y, for one vector on these ranks.
     """
 
     parts: int
@@ -70,18 +65,9 @@ class SparsePlan:
 def make_sparse_plan(patterns: Sequence[Pattern], parts: int, redistribute: bool) -> SparsePlan:
     """Return the plan in which vectors with the fewest elements are exchanged.
 
-    Parameters
-    ----------
-    patterns : sequence of Pattern
-        K_1 to K_L, from the left.
-    parts : int
-        The number of ranks that a vector is spread over.
-    redistribute : bool
-        Whether y of a square chain is brought to the layout of x.
-
-    Returns
-    -------
-    SparsePlan
+    ``patterns``: K_1 to K_L, from the left.
+    ``parts``: the number of ranks that a vector is spread over.
+    ``redistribute``: whether y of a square chain is brought to the layout of x.
     """
     search = _Search(tuple(reversed(patterns)), parts, redistribute)
     segments = search.best()

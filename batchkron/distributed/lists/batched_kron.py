@@ -28,18 +28,11 @@ class DistributedBatch(TermsOfList, DistributedOperator):
 
     Each rank has some blocks of x and of y, and works on flat vectors of these.
 
-    Parameters
-    ----------
-    spec : BatchSpec
-        The whole batch list, on every rank.
-    ranks : Ranks
-    rows : int
-        The number of vectors.
-    bounds : tuple of int, (G_K + 1,), optional
-        Where the ranks' blocks of x, and those of y, begin and end. By default ranks have equally
-        many.
-    known : KnownTerms, optional
-        What is known of the whole list's terms.
+    ``spec``: the whole batch list, on every rank.
+    ``rows``: the number of vectors.
+    ``bounds`` (tuple of int, (G_K + 1,)): where the ranks' blocks of x, and those of y, begin and
+      end. By default ranks have equally many.
+    ``known``: what is known of the whole list's terms.
     """
 
     def __init__(
@@ -107,10 +100,7 @@ class DistributedBatch(TermsOfList, DistributedOperator):
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of the whole operator, on every rank.
 
-        Raises
-        ------
-        TypeError
-            If they are not known, or `update` has replaced the entries since.
+        Raises `TypeError` if they are not known, or `update` has replaced the entries since.
         """
         terms = self._known.terms
         return super().kronecker_terms() if terms is None else terms

@@ -24,15 +24,10 @@ class HaloPlan:
     A rank owns consecutive blocks of x and of y. It computes its outputs from blocks of its own and
     from its halo: those of other ranks, which are sent once, however many products read them.
 
-    Parameters
-    ----------
-    spec : BatchSpec
-        Of the whole list, with one system.
-    parts : int
-        The number of ranks that a vector is spread over.
-    bounds : tuple of int, (parts + 1,), optional
-        Where the ranks' blocks of x, and those of y, begin and end. By default ranks have equally
-        many.
+    ``spec``: of the whole list, with one system.
+    ``parts``: the number of ranks that a vector is spread over.
+    ``bounds`` (tuple of int, (parts + 1,)): where the ranks' blocks of x, and those of y, begin and
+      end. By default ranks have equally many.
     """
 
     spec: BatchSpec

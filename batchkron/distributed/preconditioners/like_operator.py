@@ -22,23 +22,11 @@ def is_combination(obj: Any) -> bool:
 def like_operator(whole: Any, operator: Any) -> DistributedCombination | DistributedBatch:
     """Return a preconditioner on blocks of vectors that an operator takes.
 
-    Parameters
-    ----------
-    whole : CombinationPreconditioner or BatchedKron
-        The whole preconditioner M, on every rank; a batch list is one such as block Jacobi.
-    operator : Operator
-        A on blocks: a distributed operator, or a sum, multiple or composition of such.
+    ``whole``: the whole preconditioner M, on every rank; a batch list is one such as block Jacobi.
+    ``operator``: a on blocks: a distributed operator, or a sum, multiple or composition of such.
 
-    Returns
-    -------
-    DistributedCombination or DistributedBatch
-
-    Raises
-    ------
-    TypeError
-        If M is of another kind or on another device, or the operator is not distributed.
-    ValueError
-        If the sizes of the two do not fit.
+    Raises `TypeError` if M is of another kind or on another device, or the operator is not
+    distributed. `ValueError` if the sizes of the two do not fit.
     """
     parts = distributed_parts(operator)
     if not parts:

@@ -40,12 +40,8 @@ class DistributedAdaptive(Generic[Problem]):
     not, all ranks raise RuntimeError. Then each rank keeps its cells, and takes new ones that lie
     between them, unless the work is too uneven: then cells are dealt out anew.
 
-    Parameters
-    ----------
-    grid : object
-        What ``whole.adaptive(...)`` of the whole problem returned, or a method of that.
-    before : DistributedProblem
-        The problem on this grid, or on the one before it.
+    ``grid``: what ``whole.adaptive(...)`` of the whole problem returned, or a method of that.
+    ``before``: the problem on this grid, or on the one before it.
     """
 
     grid: Any

@@ -25,12 +25,8 @@ __all__ = ["OwnedCells", "ProblemOperators", "on_device_of"]
 class OwnedCells:
     """Which cells of a sparse grid ranks own.
 
-    Parameters
-    ----------
-    cells : ndarray of int64, (cells, modes)
-        Sorted lexicographically.
-    bounds : tuple of int, (parts + 1,)
-        Where the ranks' cells begin and end.
+    ``cells`` (ndarray of int64, (cells, modes)): sorted lexicographically.
+    ``bounds`` (tuple of int, (parts + 1,)): where the ranks' cells begin and end.
     """
 
     cells: Ids
@@ -40,26 +36,15 @@ class OwnedCells:
 class ProblemOperators:
     """Distributes the operators of one problem.
 
-    Parameters
-    ----------
-    ranks : Ranks
-    device : {"cpu", "cuda"}
-    max_imbalance : float
-        The work of the busiest rank in that of the mean, above which cells are dealt out anew when
-        the grid changes.
-    make_other : callable
-        ``make_other(operator, ranks)`` distributes an operator that is no batch list and on no
-        sparse grid; None if it cannot be.
-    before : OwnedCells, optional
-        Those of the grid that the problem was on before. By default, or beyond the imbalance, cells
-        are dealt out so that all ranks have nearly the same work.
-
-    Attributes
-    ----------
-    imbalance : float
-        The work of the busiest rank in that of the mean, of operators on a sparse grid.
-    is_rebalanced : bool
-        Whether cells have changed their owners.
+    ``device`` ({"cpu", "cuda"}).
+    ``max_imbalance``: the work of the busiest rank in that of the mean, above which cells are dealt
+      out anew when the grid changes.
+    ``make_other``: ``make_other(operator, ranks)`` distributes an operator that is no batch list
+      and on no sparse grid; None if it cannot be.
+    ``before``: those of the grid that the problem was on before. By default, or beyond the
+      imbalance, cells are dealt out so that all ranks have nearly the same work.
+    ``imbalance``: the work of the busiest rank in that of the mean, of operators on a sparse grid.
+    ``is_rebalanced``: whether cells have changed their owners.
     """
 
     def __init__(
@@ -85,10 +70,7 @@ class ProblemOperators:
     def __call__(self, operators: Sequence[Operator]) -> Sequence[DistributedOperator]:
         """Return operators on blocks; those of a later call share the layout of the first.
 
-        Raises
-        ------
-        TypeError
-            If an operator is a dense matrix.
+        Raises `TypeError` if an operator is a dense matrix.
         """
         with on_device_of(self._device):
             return self._distributed(operators)

@@ -47,12 +47,7 @@ def shapes_of(factors: Sequence[Array]) -> tuple[tuple[int, int], ...]:
 class DistributedProduct(DistributedFactors):
     """The operator A_1 ⊗ … ⊗ A_d on blocks of vectors; `distribute` makes it.
 
-    Parameters
-    ----------
-    factors : sequence of ndarray, (P_k, Q_k), of one dtype
-        A_1 … A_d, all on every rank; they are copied.
-    ranks : Ranks
-    options : ProductOptions
+    ``factors``: A_1 … A_d, all on every rank; they are copied.
     """
 
     def __init__(self, factors: Sequence[Array], ranks: Ranks, options: ProductOptions) -> None:

@@ -25,13 +25,9 @@ __all__ = ["DistributedSum"]
 class DistributedSum(DistributedFactors):
     """The operator A_1 ⊕ … ⊕ A_d on blocks of vectors; `distribute` makes it.
 
-    Parameters
-    ----------
-    factors : sequence of ndarray, (n_k, n_k), of one dtype
-        A_1 … A_d, all on every rank; they are copied.
-    ranks : Ranks
-    rows : int
-        The number of vectors.
+    ``factors`` (sequence of ndarray, (n_k, n_k), of one dtype): A_1 … A_d, all on every rank; they
+      are copied.
+    ``rows``: the number of vectors.
     """
 
     def __init__(self, factors: Sequence[Array], ranks: Ranks, rows: int) -> None:

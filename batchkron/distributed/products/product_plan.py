@@ -25,14 +25,9 @@ class LocalProduct:
 
     It maps (vectors · before, inputs, behind) to (vectors · before, outputs, behind).
 
-    Parameters
-    ----------
-    first, last : int
-        The factors, both inclusive.
-    inputs, outputs : int
-        The products of their columns and of their rows.
-    behind : int
-        The product of the sizes of the modes behind them, on every rank.
+    ``first``, ``last``: the factors, both inclusive.
+    ``inputs``, ``outputs``: the products of their columns and of their rows.
+    ``behind``: the product of the sizes of the modes behind them, on every rank.
     """
 
     first: int
@@ -46,16 +41,10 @@ class LocalProduct:
 class Round:
     """Local products, and the exchange that follows them.
 
-    Parameters
-    ----------
-    bounds : tuple of int, (parts + 1,)
-        Of the ranks' parts before the first product.
-    products : tuple of LocalProduct
-        In the order in which they are applied.
-    exchange : Exchange
-    behind : tuple of int, (parts,), or None
-        If the exchange before has left the modes that it has moved behind all others: how many
-        elements of them each rank has. None if they come first.
+    ``bounds`` (tuple of int, (parts + 1,)): of the ranks' parts before the first product.
+    ``products``: in the order in which they are applied.
+    ``behind`` (tuple of int, (parts,), or None): if the exchange before has left the modes that it
+      has moved behind all others: how many elements of them each rank has. None if they come first.
     """
 
     bounds: tuple[int, ...]
@@ -75,18 +64,11 @@ class Round:
 class Plan:
     """The rounds of a product with A_1 ⊗ … ⊗ A_d whose vectors are spread over ranks.
 
-    Parameters
-    ----------
-    shapes : tuple of (int, int)
-        Rows and columns of the factors.
-    parts : int
-        The number of ranks that a vector is spread over.
-    rounds : tuple of Round
-    redistribute : bool
-        Whether the exchange of the last round is made, so that each rank has consecutive elements
-        of y.
-    multiply_adds : float
-        Those of a vector by the busiest rank of each round.
+    ``shapes``: rows and columns of the factors.
+    ``parts``: the number of ranks that a vector is spread over.
+    ``redistribute``: whether the exchange of the last round is made, so that each rank has
+      consecutive elements of y.
+    ``multiply_adds``: those of a vector by the busiest rank of each round.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -123,18 +105,9 @@ def make_plan(shapes: Shapes, parts: int, rule: ExchangeRule, redistribute: bool
     Among the modes that a rank holds whole but does not exchange yet, those whose factors have
     fewer rows than columns are multiplied at once, because that makes the exchange smaller.
 
-    Parameters
-    ----------
-    shapes : sequence of (int, int)
-        Rows and columns of the factors.
-    parts : int
-        The number of ranks that a vector is spread over.
-    rule : {"group", "every"}
-    redistribute : bool
-
-    Returns
-    -------
-    Plan
+    ``shapes``: rows and columns of the factors.
+    ``parts``: the number of ranks that a vector is spread over.
+    ``rule`` ({"group", "every"}).
     """
     search = _Search(tuple(shapes), parts, rule, redistribute)
     cost, rounds = search.best(_State(len(shapes), frozenset()))

@@ -16,14 +16,9 @@ __all__ = ["Stage", "SumPlan", "make_sum_plan"]
 class Stage:
     """The terms of neighbouring modes, in an order of the elements in which these are the last.
 
-    Parameters
-    ----------
-    first, last : int
-        The modes, both inclusive; every rank holds them whole.
-    bounds : tuple of int, (parts + 1,)
-        Of the ranks' parts.
-    exchange : Exchange or None
-        To the order of the next stage; None for the last stage.
+    ``first``, ``last``: the modes, both inclusive; every rank holds them whole.
+    ``bounds`` (tuple of int, (parts + 1,)): of the ranks' parts.
+    ``exchange``: to the order of the next stage; None for the last stage.
     """
 
     first: int
@@ -39,13 +34,8 @@ class SumPlan:
     The vector x goes from stage to stage. At the last one, the terms of the first modes are
     computed; the sum goes back, and each stage adds its terms.
 
-    Parameters
-    ----------
-    parts : int
-        The number of ranks that a vector is spread over.
-    stages : tuple of Stage
-    multiply_adds : float
-        Those of a vector by the busiest rank of each stage.
+    ``parts``: the number of ranks that a vector is spread over.
+    ``multiply_adds``: those of a vector by the busiest rank of each stage.
     """
 
     parts: int
@@ -69,16 +59,8 @@ class SumPlan:
 def make_sum_plan(sizes: Sequence[int], parts: int) -> SumPlan:
     """Return the plan with the fewest stages.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Of the square factors.
-    parts : int
-        The number of ranks that a vector is spread over.
-
-    Returns
-    -------
-    SumPlan
+    ``sizes``: of the square factors.
+    ``parts``: the number of ranks that a vector is spread over.
     """
     stages: list[Stage] = []
     ahead, work = len(sizes), 0.0

@@ -16,18 +16,13 @@ __all__ = ["Places", "common_places", "own_places"]
 class Places:
     """Where a rank finds the vectors of a list of sweeps, in blocks. y is not among them.
 
-    Attributes
-    ----------
-    is_common : bool
-        Whether it is memory of all ranks.
-    has_x : bool
-        Whether the rank's own blocks of x are there.
-    starts, owned : list of int, one for each vector
-        The place of the first block that the rank computes, and their number.
-    arrived : list of int, one for each vector
-        The place of the first block that the rank is sent.
-    blocks : int
-        Of all vectors.
+    ``is_common``: whether it is memory of all ranks.
+    ``has_x``: whether the rank's own blocks of x are there.
+    ``starts``, ``owned`` (list of int, one for each vector): the place of the first block that the
+      rank computes, and their number.
+    ``arrived`` (list of int, one for each vector): the place of the first block that the rank is
+      sent.
+    ``blocks``: of all vectors.
     """
 
     is_common: bool

@@ -43,17 +43,10 @@ class DistributedSweeps(DistributedOperator):
     way, and then adds the products of these: sums have another order than on one device. On the CPU
     ranks of one machine exchange nothing, but write vectors to common memory and read them there.
 
-    Parameters
-    ----------
-    spec : SweepSpec
-        The whole operator, on every rank.
-    listed : tuple of (SweepListing, ndarray)
-        Its list of sweeps, and the grid's cells followed by added ones, of `list_sweeps`.
-    ranks : Ranks
-    rows : int
-        The number of vectors.
-    bounds : tuple of int, (G_K + 1,)
-        Where the ranks' cells begin and end.
+    ``spec``: the whole operator, on every rank.
+    ``listed``: its list of sweeps, and the grid's cells followed by added ones, of `list_sweeps`.
+    ``rows``: the number of vectors.
+    ``bounds`` (tuple of int, (G_K + 1,)): where the ranks' cells begin and end.
     """
 
     def __init__(
@@ -101,16 +94,11 @@ class DistributedSweeps(DistributedOperator):
     ) -> None:
         """Replace blocks or coefficients; see `SparseGridOperator.update`. Every rank does this.
 
-        Parameters
-        ----------
-        blocks : sequence of array_like, (count, n, n), optional
-            The blocks of each distinct 1-D operator, all of them.
-        coefficients : array_like, (terms,), optional
+        ``blocks`` (sequence of array_like, (count, n, n)): the blocks of each distinct 1-D
+          operator, all of them.
+        ``coefficients`` (array_like, (terms,)).
 
-        Raises
-        ------
-        ValueError, TypeError
-            As for `SparseGridOperator.update`.
+        Raises `ValueError`, `TypeError` as for `SparseGridOperator.update`.
         """
         self._update(*checked_values(self._spec, blocks, coefficients))
 
@@ -246,13 +234,8 @@ class _Move:
 class _Multiplies:
     """Some of the multiplies of a step, all of whose sources are in one array.
 
-    Attributes
-    ----------
-    parts : list of SweepPart
-    sums : list of (SweepSum, ndarray of int)
-        The matrices of each part, and which of them are used.
-    plan : object or None
-        The backend's plan; None if nothing is to be added up.
+    ``sums``: the matrices of each part, and which of them are used.
+    ``plan``: the backend's plan; None if nothing is to be added up.
     """
 
     parts: list[SweepPart] = field(default_factory=list)
@@ -294,16 +277,11 @@ class _Multiplies:
 class _LocalStep:
     """A step of the list for the blocks of its target that a rank owns.
 
-    Parameters
-    ----------
-    target : int
-        The vector that it computes.
-    adds : bool
-        Whether it adds to it.
-    arriving : tuple of int
-        Vectors whose blocks of other ranks are needed for the first time.
-    of_x, of_others : _Multiplies
-        Those of the rank's own blocks of x, and of blocks in memory.
+    ``target``: the vector that it computes.
+    ``adds``: whether it adds to it.
+    ``arriving``: vectors whose blocks of other ranks are needed for the first time.
+    ``of_x``, ``of_others`` (_Multiplies): those of the rank's own blocks of x, and of blocks in
+      memory.
     """
 
     target: int

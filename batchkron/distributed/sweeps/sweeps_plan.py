@@ -22,16 +22,11 @@ X, Y = 0, 1  # numbers of the vectors x and y in a list of sweeps
 def work_of_cells(listing: SweepListing, cells: Ids) -> Array:
     """Return the multiply-adds of a product for each cell of the grid.
 
-    Parameters
-    ----------
-    listing : SweepListing
-    cells : ndarray of int64, (cells, modes)
-        The grid's cells, then added ones, whose work counts for the cell before them.
+    ``cells`` (ndarray of int64, (cells, modes)): the grid's cells, then added ones, whose work
+      counts for the cell before them.
 
-    Returns
-    -------
-    ndarray of float64, (cells of the grid,)
-        At least one for each element, for what is done with vectors besides.
+    Returns ndarray of float64, (cells of the grid,): at least one for each element, for what is
+    done with vectors besides.
     """
     sweeps = listing.sweeps
     work = np.zeros(len(cells))
@@ -46,18 +41,10 @@ def work_of_cells(listing: SweepListing, cells: Ids) -> Array:
 def cell_bounds(work: Array, cells: Ids, parts: int) -> tuple[int, ...]:
     """Return where the ranks' cells begin and end, (parts + 1,).
 
-    Parameters
-    ----------
-    work : ndarray, (cells of the grid,)
-        The work of each cell.
-    cells : ndarray of int64, (cells, modes)
-        They stay together along the last mode where that leaves the work balanced.
-    parts : int
-        The number of ranks that a vector is spread over.
-
-    Returns
-    -------
-    tuple of int
+    ``work`` (ndarray, (cells of the grid,)): the work of each cell.
+    ``cells`` (ndarray of int64, (cells, modes)): they stay together along the last mode where that
+      leaves the work balanced.
+    ``parts``: the number of ranks that a vector is spread over.
     """
     own = cells[: len(work), :-1]
     starts = 1 + np.flatnonzero((own[1:] != own[:-1]).any(axis=1))
@@ -69,16 +56,11 @@ def moved_bounds(before: Ids, bounds: Sequence[int], cells: Ids) -> tuple[int, .
 
     New cells go to the rank that has the cell before them, or to the first one.
 
-    Parameters
-    ----------
-    before, cells : ndarray of int64, (cells, modes)
-        Those of the old and of the new grid, both sorted lexicographically.
-    bounds : sequence of int, (parts + 1,)
-        Of the ranks' old cells.
+    ``before``, ``cells`` (ndarray of int64, (cells, modes)): those of the old and of the new grid,
+      both sorted lexicographically.
+    ``bounds`` (sequence of int, (parts + 1,)): of the ranks' old cells.
 
-    Returns
-    -------
-    tuple of int, (parts + 1,)
+    Returns tuple of int, (parts + 1,).
 
     Examples
     --------
@@ -100,15 +82,10 @@ def moved_bounds(before: Ids, bounds: Sequence[int], cells: Ids) -> tuple[int, .
 class Halo:
     """The blocks of one vector that ranks need of others.
 
-    Parameters
-    ----------
-    owners : ndarray of int, (blocks,)
-        The rank that has each block of the vector.
-    ranks, blocks : ndarray of int, (needs,)
-        A rank, and a block of another one that it needs: sorted by rank, then by the block's
-        owner, then by block.
-    parts : int
-        The number of ranks.
+    ``owners`` (ndarray of int, (blocks,)): the rank that has each block of the vector.
+    ``ranks``, ``blocks`` (ndarray of int, (needs,)): a rank, and a block of another one that it
+      needs: sorted by rank, then by the block's owner, then by block.
+    ``parts``: the number of ranks.
     """
 
     owners: Ids
@@ -145,17 +122,10 @@ class SweepsPlan:
     It sums the blocks of its cells, in the order of the list. What it reads of other ranks comes
     from their owners, each block once, before the first sweep that reads the vector.
 
-    Parameters
-    ----------
-    listing : SweepListing
-        The whole list.
-    bounds : tuple of int, (parts + 1,)
-        Of the ranks' cells of x and y.
-    owners : tuple of ndarray of int, one for each vector
-        The rank that has each of its blocks.
+    ``listing``: the whole list.
+    ``bounds`` (tuple of int, (parts + 1,)): of the ranks' cells of x and y.
+    ``owners`` (tuple of ndarray of int, one for each vector): the rank that has each of its blocks.
 
-    Notes
-    -----
     The alternative is to bring each vector to ranks that have whole fibres along the mode of the
     next sweep. Counted for products of two to four 1-D operators on sparse and full grids of 63 to
     1024 cells and for 2, 4 and 8 ranks, this sends 1.1 to 2.1 times as much, even if the 1-D
@@ -229,17 +199,8 @@ class SweepsPlan:
 def plan_sweeps(listing: SweepListing, cells: Ids, bounds: tuple[int, ...]) -> SweepsPlan:
     """Return the plan of a list of sweeps for some ranks.
 
-    Parameters
-    ----------
-    listing : SweepListing
-    cells : ndarray of int64, (cells, modes)
-        The grid's cells, then added ones.
-    bounds : tuple of int, (parts + 1,)
-        Of the ranks' cells.
-
-    Returns
-    -------
-    SweepsPlan
+    ``cells`` (ndarray of int64, (cells, modes)): the grid's cells, then added ones.
+    ``bounds`` (tuple of int, (parts + 1,)): of the ranks' cells.
     """
     place = _place_in_grid(cells, len(listing.cells[X]))
     owners = np.searchsorted(bounds, place, side="right") - 1

@@ -20,10 +20,7 @@ __all__ = ["check_root", "gather", "scatter"]
 def check_root(root: object, size: int) -> int | None:
     """Return the rank that has whole vectors, None for all of them.
 
-    Raises
-    ------
-    ValueError
-        If there is no such rank.
+    Raises `ValueError` if there is no such rank.
     """
     if root is None:
         return None

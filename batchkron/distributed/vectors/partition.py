@@ -30,18 +30,11 @@ def spreads_evenly(units: int, parts: int) -> bool:
 def even_bounds(count: int, parts: int, unit: int = 1) -> tuple[int, ...]:
     """Return bounds 0 … count of consecutive parts that are nearly equal multiples of a unit.
 
-    Parameters
-    ----------
-    count : int
-        The number of elements, a multiple of ``unit``.
-    parts : int
-        At least 1.
-    unit : int
-        Elements that stay together.
+    ``count``: the number of elements, a multiple of ``unit``.
+    ``parts``: at least 1.
+    ``unit``: elements that stay together.
 
-    Returns
-    -------
-    tuple of int, (parts + 1,)
+    Returns tuple of int, (parts + 1,).
 
     Examples
     --------
@@ -60,16 +53,8 @@ def whole_modes(sizes: Sequence[int], parts: int) -> int:
     As many as fit into an equal part; fewer if the slices of so many modes cannot be spread
     evenly. At least one, even where some parts then are empty.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        The modes' sizes, the slowest index first.
-    parts : int
-        At least 1.
-
-    Returns
-    -------
-    int
+    ``sizes``: the modes' sizes, the slowest index first.
+    ``parts``: at least 1.
 
     Examples
     --------
@@ -103,18 +88,11 @@ def balanced_bounds(work: ArrayLike, parts: int, starts: ArrayLike) -> tuple[int
     They begin where ``starts`` allows if the largest part then has at most 1.25 times the work of
     an equal part; otherwise anywhere.
 
-    Parameters
-    ----------
-    work : array_like, (count,)
-        The work of each entry, positive.
-    parts : int
-        At least 1.
-    starts : array_like of int
-        Entries at which a part had better begin, ascending.
+    ``work`` (array_like, (count,)): the work of each entry, positive.
+    ``parts``: at least 1.
+    ``starts``: entries at which a part had better begin, ascending.
 
-    Returns
-    -------
-    tuple of int, (parts + 1,)
+    Returns tuple of int, (parts + 1,).
 
     Examples
     --------
