@@ -22,12 +22,8 @@ __all__ = ["CommandError", "describe", "describe_system_error", "usage_errors"]
 class CommandError(click.ClickException):
     """An error that ends the command.
 
-    Parameters
-    ----------
-    message : str
-        The error text: what was expected, what was given, and what to do.
-    exit_code : ExitCode
-        The exit status.
+    ``message``: the error text: what was expected, what was given, and what to do.
+    ``exit_code``: the exit status.
     """
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.USAGE) -> None:
@@ -90,15 +86,9 @@ def usage_errors(
 ) -> Iterator[None]:
     """Turn exceptions about values that the user chose into usage errors of the command.
 
-    Parameters
-    ----------
-    kinds : tuple of type
-        The types of these exceptions.
+    ``kinds``: the types of these exceptions.
 
-    Raises
-    ------
-    CommandError
-        In place of such an exception. A ProblemFileError passes unchanged.
+    Raises `CommandError` in place of such an exception. A ProblemFileError passes unchanged.
     """
     try:
         yield

@@ -113,21 +113,13 @@ class Program(click.Group):
     ) -> Any:
         """Run a command line and end with its exit status.
 
-        Parameters
-        ----------
-        args : sequence of str, optional
-            The arguments of the command line; those of this process by default.
-        prog_name : str, optional
-            The program's name.
-        standalone_mode : bool
-            If False, errors are raised and not printed, and the status is returned.
-        **extra
-            Further arguments of `click.Command.main`.
+        ``args``: the arguments of the command line; those of this process by default.
+        ``prog_name``: the program's name.
+        ``standalone_mode``: if False, errors are raised and not printed, and the status is
+          returned.
+        ``**extra``: further arguments of `click.Command.main`.
 
-        Returns
-        -------
-        ExitCode
-            Only if ``standalone_mode`` is false.
+        Result: only if ``standalone_mode`` is false.
         """
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)

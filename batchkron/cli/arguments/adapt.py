@@ -98,12 +98,8 @@ def adapt_options(command: _Command) -> _Command:
 class AdaptRequest:
     """What options say about the rule by which the grid follows the solution.
 
-    Attributes
-    ----------
-    given : dict
-        The arguments of `Adapt` that are given.
-    fixed : bool
-        Whether the grid shall not change, whatever the problem's file says.
+    ``given``: the arguments of `Adapt` that are given.
+    ``fixed``: whether the grid shall not change, whatever the problem's file says.
     """
 
     given: dict[str, Any] = field(default_factory=dict)
@@ -112,11 +108,8 @@ class AdaptRequest:
     def rule(self, problem: Problem | LinearProblem) -> Adapt | None:
         """Return the rule for a problem: its own, changed by the options; None for none.
 
-        Raises
-        ------
-        CommandError
-            If options are given without a tolerance, or have a wrong value, or the problem is a
-            batch list.
+        Raises `CommandError` if options are given without a tolerance, or have a wrong value, or
+        the problem is a batch list.
         """
         from batchkron.problems import LinearProblem
         from batchkron.solvers import Adapt
@@ -151,10 +144,7 @@ def _word(given: dict[str, Any]) -> str:
 def adapt_request(options: dict[str, Any]) -> AdaptRequest:
     """Return what options say, and take them out of ``options``.
 
-    Raises
-    ------
-    CommandError
-        If --no-adapt is given with other options.
+    Raises `CommandError` if --no-adapt is given with other options.
     """
     fixed = bool(options.pop("no_adapt", False))
     given = {name: options.pop(f"adapt_{name}") for name in ("tol", *_OTHERS)}

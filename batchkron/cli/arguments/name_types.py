@@ -29,12 +29,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 class Name(click.ParamType):  # type: ignore[type-arg]
     """One of the names that are known, or that a plugin brings.
 
-    Parameters
-    ----------
-    known : iterable of str
-        Names of batchkron itself.
-    group : str
-        The entry points of plugins, see `batchkron.plugins`.
+    ``known``: names of batchkron itself.
+    ``group``: the entry points of plugins, see `batchkron.plugins`.
     """
 
     name = "name"

@@ -18,10 +18,7 @@ def check_name(what: str, path: Path) -> None:
 
     ``what`` describes the file in the error text ("the result", …).
 
-    Raises
-    ------
-    CommandError
-        If the name is empty, "-" or too long.
+    Raises `CommandError` if the name is empty, "-" or too long.
     """
     if path.name == "-":
         raise CommandError(
@@ -43,11 +40,8 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Mapping[str, Path], *, fo
     Outputs and inputs have descriptions ("the result", …). Inputs are never overwritten, not even
     with ``force``, which lets existing files be replaced.
 
-    Raises
-    ------
-    CommandError
-        If an output is an input or another output, exists (without ``force``), its folder cannot
-        be written, or its name is not a possible file name.
+    Raises `CommandError` if an output is an input or another output, exists (without ``force``),
+    its folder cannot be written, or its name is not a possible file name.
     """
     taken = dict(inputs)
     for what, path in outputs.items():

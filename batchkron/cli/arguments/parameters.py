@@ -19,10 +19,7 @@ def finite_number(
 ) -> float | None:
     """Return the value of an option if it is finite.
 
-    Raises
-    ------
-    click.BadParameter
-        If it is NaN or infinite.
+    Raises `click.BadParameter` if it is NaN or infinite.
     """
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is out of range; expected a finite number.")
@@ -34,10 +31,7 @@ def positive_number(
 ) -> float | None:
     """Return the value of an option if it is finite and greater than 0.
 
-    Raises
-    ------
-    click.BadParameter
-        If it is not.
+    Raises `click.BadParameter` if it is not.
     """
     if value is not None and not 0.0 < value < math.inf:
         raise click.BadParameter(f"{value} is out of range; expected a finite number > 0.")
@@ -71,10 +65,7 @@ def level_list(
 ) -> tuple[int, ...] | None:
     """Return ascending levels from a text: "3:7" stands for 3 to 7, or a list such as "2,4,6".
 
-    Raises
-    ------
-    click.BadParameter
-        If the text is neither, or has fewer than two levels.
+    Raises `click.BadParameter` if the text is neither, or has fewer than two levels.
     """
     if value is None:
         return None
@@ -97,10 +88,7 @@ def checkpoint_interval(
 ) -> int | float | None:
     """Return a number of steps (an int, from "500"), or seconds (a float, from "30s", "10min").
 
-    Raises
-    ------
-    click.BadParameter
-        If the text is neither.
+    Raises `click.BadParameter` if the text is neither.
     """
     if value is None:
         return None

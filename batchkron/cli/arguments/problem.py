@@ -38,15 +38,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class ProblemArgument:
     """The problem that a command line names.
 
-    Attributes
-    ----------
-    word : str
-        The name of the problem of the gallery, or the path as given.
-    path : Path or None
-        The problem file; None for a problem of the gallery.
-    settings : dict
-        ``level``, ``degree``, ``grid`` and parameters of a problem of the gallery, if they were
-        given.
+    ``word``: the name of the problem of the gallery, or the path as given.
+    ``path``: the problem file; None for a problem of the gallery.
+    ``settings``: ``level``, ``degree``, ``grid`` and parameters of a problem of the gallery, if
+      they were given.
     """
 
     word: str
@@ -56,16 +51,10 @@ class ProblemArgument:
     def beside(self, suffix: str) -> Path:
         """Return the default name of an output.
 
-        Parameters
-        ----------
-        suffix : str
-            The suffix, such as ".result.h5".
+        ``suffix``: the suffix, such as ".result.h5".
 
-        Returns
-        -------
-        Path
-            The stem of the problem file in the same folder, or the name of the problem of the
-            gallery in the current folder, with the suffix.
+        Returns the stem of the problem file in the same folder, or the name of the problem of the
+        gallery in the current folder, with the suffix.
         """
         if self.path is None:
             return Path(self.word + suffix)
@@ -76,28 +65,13 @@ class ProblemArgument:
     ) -> Any:  # a union of both kinds would have the attributes of neither
         """Load or make the problem.
 
-        Parameters
-        ----------
-        method : str, optional
-            The time stepper for which a problem of the gallery chooses its step.
-        device : {"cpu", "cuda"}
-            The device of the problem's arrays.
-        form : {"sweep", "batch", "dense"}, optional
-            The form of the operator.
+        ``method``: the time stepper for which a problem of the gallery chooses its step.
+        ``device`` ({"cpu", "cuda"}): the device of the problem's arrays.
+        ``form`` ({"sweep", "batch", "dense"}): the form of the operator.
 
-        Returns
-        -------
-        Problem or LinearProblem
-
-        Raises
-        ------
-        CommandError
-            If the settings do not fit the problem of the gallery, or the form does not fit the
-            problem.
-        ProblemFileError, OSError
-            If the file is not valid, or cannot be read.
-        BackendUnavailableError
-            If there is no such device.
+        Raises `CommandError` if the settings do not fit the problem of the gallery, or the form
+        does not fit the problem. `ProblemFileError`, `OSError` if the file is not valid, or cannot
+        be read. `BackendUnavailableError` if there is no such device.
         """
         import numpy as np
 
@@ -130,10 +104,8 @@ def _of_form(problem: AnyProblem, form: str | None) -> AnyProblem:
 def default_method(problem: AnyProblem, given: str | None) -> Any:
     """Return the time stepper of a run.
 
-    Raises
-    ------
-    CommandError
-        If none is given, and the problem has none; or if it is a plugin that does not load.
+    Raises `CommandError` if none is given, and the problem has none; or if it is a plugin that does
+    not load.
     """
     if given is not None:
         from batchkron.solvers import steppers
@@ -158,25 +130,13 @@ def chosen_problem(
 ) -> ProblemArgument:
     """Return the problem that the argument of a command names.
 
-    Parameters
-    ----------
-    word : str
-        A name of the gallery, perhaps with parameters, as ``landau-1x1v:k=0.4,amplitude=0.1``;
-        otherwise a path.
-    degree, level, grid
-        The values of `gallery_options`.
-    files : bool
-        Whether a path is allowed.
+    ``word``: a name of the gallery, perhaps with parameters, as
+      ``landau-1x1v:k=0.4,amplitude=0.1``; otherwise a path.
+    ``degree``, ``level``, ``grid``: the values of `gallery_options`.
+    ``files``: whether a path is allowed.
 
-    Returns
-    -------
-    ProblemArgument
-
-    Raises
-    ------
-    CommandError
-        If it is neither a name nor a file, a parameter is wrong, or the options are given with a
-        file.
+    Raises `CommandError` if it is neither a name nor a file, a parameter is wrong, or the options
+    are given with a file.
     """
     given = {"degree": degree, "level": level, "grid": grid}
     settings = {name: value for name, value in given.items() if value is not None}

@@ -34,10 +34,7 @@ def kron_shapes(
 ) -> tuple[KronShape, ...]:
     """Return shapes from texts of rows, a colon and factors: "1024:8^5" or "10:52x50,65x20".
 
-    Raises
-    ------
-    click.BadParameter
-        If a text is not of this form.
+    Raises `click.BadParameter` if a text is not of this form.
     """
     return tuple(map(_shape, value))
 

@@ -14,10 +14,7 @@ def name_list(
 ) -> tuple[str, ...]:
     """Return names from a text such as "mass,energy"; nothing if the option is left out.
 
-    Raises
-    ------
-    click.BadParameter
-        If a name is empty or occurs twice.
+    Raises `click.BadParameter` if a name is empty or occurs twice.
     """
     if value is None:
         return ()
@@ -35,10 +32,7 @@ def places(
 ) -> dict[str, float]:
     """Return the coordinates of axes from a text such as "v2=0,v3=0.5".
 
-    Raises
-    ------
-    click.BadParameter
-        If the text is no such list.
+    Raises `click.BadParameter` if the text is no such list.
     """
     found: dict[str, float] = {}
     for word in (value or "").split(",") if value is not None else []:
@@ -61,10 +55,7 @@ def time_interval(
 ) -> tuple[float, float] | None:
     """Return two times if they are finite and ascending.
 
-    Raises
-    ------
-    click.BadParameter
-        If they are not.
+    Raises `click.BadParameter` if they are not.
     """
     if value is not None and not (value[0] < value[1] and all(map(math.isfinite, value))):
         raise click.BadParameter(f"{value[0]:g} {value[1]:g} are no two ascending times.")

@@ -149,10 +149,7 @@ def _check(problem: str | None, shapes: Sequence[KronShape], of_shapes: dict[str
 def _build(shape: KronShape, columns: bool, dtype: np.dtype[Any], device: str) -> None:
     """Build the plans for a shape, which tunes them: for an operator, and for the functions.
 
-    Raises
-    ------
-    CommandError
-        If the device has too little memory for the vectors.
+    Raises `CommandError` if the device has too little memory for the vectors.
     """
     chosen: Any = backend_on(device)
     inputs, outputs = zip(*shape.factors, strict=True)

@@ -25,16 +25,8 @@ Rows = Iterator[tuple[str, str]]
 def describe_file(path: Path, content: Problem | LinearProblem | ResultFile | Checkpoint) -> Rows:
     """Describe a file in rows of a name and a text.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it is read again for the record of how it was written.
-    content : Problem, LinearProblem, ResultFile or Checkpoint
-        The loaded content of the file.
-
-    Yields
-    ------
-    tuple of (str, str)
+    ``path``: the file; it is read again for the record of how it was written.
+    ``content``: the loaded content of the file.
     """
     document = read_file(path, None)
     yield "file", f"{path}, a {str(document.attributes['format']).removeprefix('batchkron-')}"

@@ -19,12 +19,8 @@ __all__ = ["require_plotting", "save_figure"]
 def require_plotting(path: Path) -> None:
     """Check that a plot can be written to a file of this name, whose suffix says the format.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If Matplotlib is not installed.
-    CommandError
-        If Matplotlib does not support the format.
+    Raises `BackendUnavailableError` if Matplotlib is not installed. `CommandError` if Matplotlib
+    does not support the format.
     """
     require_matplotlib("--plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -40,10 +36,7 @@ def require_plotting(path: Path) -> None:
 def save_figure(path: Path, figure: Figure, *, overwrite: bool) -> None:
     """Write a figure to a file, completely or not at all; the file's suffix says the format.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written.
+    Raises `OSError` if it cannot be written.
     """
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix.removeprefix(".").lower())

@@ -33,10 +33,8 @@ def print_line(text: str, *, err: bool = False) -> None:
 
     With ``err`` it goes to standard error, where any other failure to write is ignored, too.
 
-    Raises
-    ------
-    OSError
-        If standard output has a reader but cannot be written, for example on a full disk.
+    Raises `OSError` if standard output has a reader but cannot be written, for example on a full
+    disk.
     """
     if _SILENT.get():
         return

@@ -32,14 +32,6 @@ def added_cells(problem: Problem | LinearProblem) -> list[tuple[str, str]]:
 def describe_size(problem: Problem | LinearProblem) -> str:
     """Return a line with the unknowns, grid and degree of a problem, or the size of its list.
 
-    Parameters
-    ----------
-    problem : Problem or LinearProblem
-
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> from batchkron.problems import gallery

@@ -16,21 +16,13 @@ def plane_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Return the cells of a grid projected to two axes.
 
-    Parameters
-    ----------
-    problem : Problem
-        With two axes or more.
-    u : ndarray, shape (N,), float64
-        A state.
-    axes : (int, int)
-        The numbers of the axes.
+    ``problem``: with two axes or more.
+    ``u`` (ndarray, shape (N,), float64): a state.
+    ``axes``: the numbers of the axes.
 
-    Returns
-    -------
-    levels, positions : ndarray, shape (m, 2), int64
-        Levels along the two axes, and positions among the cells of these levels, from 0.
-    norms : ndarray, shape (m,), float64
-        Euclidean norms of the coefficients of all cells with the same projection.
+    Returns ``levels, positions`` (ndarray, shape (m, 2), int64): levels along the two axes, and
+    positions among the cells of these levels, from 0; ``norms`` (ndarray, shape (m,), float64):
+    euclidean norms of the coefficients of all cells with the same projection.
     """
     pairs, place = np.unique(problem.grid.cells[:, list(axes)], axis=0, return_inverse=True)
     blocks = u.reshape(problem.grid.num_cells, -1)

@@ -11,15 +11,9 @@ __all__ = ["finite", "number", "one_line", "plural", "printable", "table"]
 def printable(text: str) -> str:
     r"""Return a text with all control characters escaped, which could control a terminal.
 
-    Parameters
-    ----------
-    text : str
-        A text, perhaps from a file that cannot be trusted.
+    ``text``: a text, perhaps from a file that cannot be trusted.
 
-    Returns
-    -------
-    str
-        The text; line feeds are kept.
+    Returns the text; line feeds are kept.
 
     Examples
     --------
@@ -37,15 +31,9 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text as a single line.
 
-    Parameters
-    ----------
-    text : str
-        Any text.
+    ``text``: any text.
 
-    Returns
-    -------
-    str
-        The lines joined by spaces.
+    Returns the lines joined by spaces.
     """
     return printable(" ".join(text.split()))
 
@@ -86,15 +74,9 @@ def plural(count: int, noun: str) -> str:
 def table(rows: Iterable[tuple[str, str]]) -> str:
     """Return a table of names and texts.
 
-    Parameters
-    ----------
-    rows : iterable of (str, str)
-        A name and a text for each row; a text may have several lines.
+    ``rows``: a name and a text for each row; a text may have several lines.
 
-    Returns
-    -------
-    str
-        The table; all texts begin in the same column.
+    Returns the table; all texts begin in the same column.
 
     Examples
     --------

@@ -21,11 +21,8 @@ _MAX_PENDING_EVENTS = 1024
 class KernelClock:
     """The time spent in products with the operator: wall-clock time, or time on the device.
 
-    Parameters
-    ----------
-    like : ndarray
-        A vector of the run. For a CuPy array the time is measured by CUDA events before and after a
-        product, so that the host need not wait.
+    ``like``: a vector of the run. For a CuPy array the time is measured by CUDA events before and
+      after a product, so that the host need not wait.
     """
 
     def __init__(self, like: NDArray[Any]) -> None:

@@ -28,24 +28,16 @@ _COLUMNS = ("level", "unknowns", "steps", "L2 error", "relative", "order", "proj
 class LevelRun:
     """The run on one level.
 
-    Attributes
-    ----------
-    level : int
-        Finest level of every axis.
-    cells, unknowns, steps : int
-        Cells of the grid, unknowns, and time steps.
-    dt, seconds : float
-        The time step, and the wall-clock time of the steps.
-    status : EvolveStatus
-        Why the run ended; if it is not COMPLETED, the errors are None.
-    message : str
-        A text about the status.
-    l2_error, relative_error : float or None
-        The L2 error against the exact solution, and relative to that.
-    projection_error : float or None
-        The L2 error of the exact solution's projection on the grid, the smallest possible error.
-    order : float or None
-        Observed order: log2 of the ratio of the previous run's L2 error to this one's, per level.
+    ``level``: finest level of every axis.
+    ``cells``, ``unknowns``, ``steps``: cells of the grid, unknowns, and time steps.
+    ``dt``, ``seconds``: the time step, and the wall-clock time of the steps.
+    ``status``: why the run ended; if it is not COMPLETED, the errors are None.
+    ``message``: a text about the status.
+    ``l2_error``, ``relative_error``: the L2 error against the exact solution, and relative to that.
+    ``projection_error``: the L2 error of the exact solution's projection on the grid, the smallest
+      possible error.
+    ``order``: observed order: log2 of the ratio of the previous run's L2 error to this one's, per
+      level.
     """
 
     level: int
@@ -79,12 +71,8 @@ class LevelRun:
 class Convergence:
     """The runs of a problem on ascending levels.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem on one of the levels.
-    runs : list of LevelRun
-        The runs so far.
+    ``problem``: the problem on one of the levels.
+    ``runs``: the runs so far.
     """
 
     problem: Problem
@@ -144,22 +132,13 @@ def run_level(
 ) -> LevelRun:
     """Run a problem, which has an exact solution, with its own stepper to its end.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem on a level.
-    before : sequence of LevelRun
-        The runs on lower levels, to compute the order.
-    stop : StopOnSignal
-        Stops the run after a signal.
-    show, allow_unstable : bool
-        Show a progress bar on standard error; allow a step for which an explicit method is not
-        stable.
+    ``problem``: the problem on a level.
+    ``before``: the runs on lower levels, to compute the order.
+    ``stop``: stops the run after a signal.
+    ``show``, ``allow_unstable``: show a progress bar on standard error; allow a step for which an
+      explicit method is not stable.
 
-    Raises
-    ------
-    CommandError
-        If the step is not stable, and ``allow_unstable`` is False.
+    Raises `CommandError` if the step is not stable, and ``allow_unstable`` is False.
     """
     until = problem.stepper.until
     # The first product assembles the operator, which should not count as time of the steps.

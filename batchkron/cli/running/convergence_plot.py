@@ -22,16 +22,10 @@ __all__ = ["draw_convergence"]
 def draw_convergence(convergence: Convergence) -> Figure:
     """Draw the L2 error, the projection's error and the expected slope.
 
-    Parameters
-    ----------
-    convergence : Convergence
-        Runs with at least one known error.
+    ``convergence``: runs with at least one known error.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Left: over the level; right: over the unknowns. The slope passes through the error on the
-        finest level.
+    Result: left: over the level; right: over the unknowns. The slope passes through the error on
+    the finest level.
     """
     runs = convergence.runs
     levels = np.array([run.level for run in runs])

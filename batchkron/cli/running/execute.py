@@ -54,29 +54,14 @@ def execute(
 ) -> tuple[RunReport | None, ExitCode]:
     """Check all options, run, and write the files.
 
-    Parameters
-    ----------
-    chosen : ProblemArgument
-        The problem.
-    options : RunOptions
-        The options.
-    words : list of str
-        The arguments of the command line after "run", for the text that says how to resume.
-    ranks : RunRanks
-        The ranks that share the state; all of them call this function.
+    ``chosen``: the problem.
+    ``options``: the options.
+    ``words``: the arguments of the command line after "run", for the text that says how to resume.
+    ``ranks``: the ranks that share the state; all of them call this function.
 
-    Returns
-    -------
-    report : RunReport or None
-        None on ranks other than the first one.
-    exit_code : ExitCode
-
-    Raises
-    ------
-    CommandError
-        If the options cannot be satisfied; raised before any step.
-    ProblemFileError, OSError
-        If a file is not valid, cannot be read or cannot be written.
+    Returns ``report``: None on ranks other than the first one; ``exit_code``. Raises `CommandError`
+    if the options cannot be satisfied; raised before any step. `ProblemFileError`, `OSError` if a
+    file is not valid, cannot be read or cannot be written.
     """
     files = ranks.on_first(lambda: _plan_files(chosen, options))
     if options.threads is not None:

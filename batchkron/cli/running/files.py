@@ -19,18 +19,11 @@ __all__ = ["RunFiles", "plan_files"]
 class RunFiles:
     """The files that a run reads and writes.
 
-    Attributes
-    ----------
-    result : Path
-        The result file.
-    checkpoint : Path
-        The file of checkpoints, if any are written.
-    plot : Path or None
-        The plot.
-    resume : Path or None
-        The checkpoint from which the run continues.
-    movie : Path or None
-        The movie.
+    ``result``: the result file.
+    ``checkpoint``: the file of checkpoints, if any are written.
+    ``plot``: the plot.
+    ``resume``: the checkpoint from which the run continues.
+    ``movie``: the movie.
     """
 
     result: Path
@@ -54,10 +47,8 @@ def plan_files(
 
     Names that are not given are derived from the problem. ``force`` replaces existing files.
 
-    Raises
-    ------
-    CommandError
-        If the checkpoint to resume from is missing, or an output cannot or must not be written.
+    Raises `CommandError` if the checkpoint to resume from is missing, or an output cannot or must
+    not be written.
     """
     result = output or problem.beside(".result.h5")
     check_name("the result", result)

@@ -15,14 +15,9 @@ __all__ = ["LastState"]
 class LastState:
     """Says on standard error where the last state of a run is.
 
-    Parameters
-    ----------
-    run : Run
-        The run, with a file of checkpoints.
-    path : Path
-        That file.
-    words : list of str
-        The arguments of the command line after "run".
+    ``run``: the run, with a file of checkpoints.
+    ``path``: that file.
+    ``words``: the arguments of the command line after "run".
     """
 
     def __init__(self, run: Run, path: Path, words: list[str]) -> None:

@@ -43,12 +43,8 @@ _WRITERS = {  # Matplotlib's writer by the end of a file's name
 def require_movie_writer(path: Path) -> None:
     """Check that a movie can be written to a file of this name.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If Matplotlib is not installed.
-    CommandError
-        If the format is unknown, or the program that writes it is missing.
+    Raises `BackendUnavailableError` if Matplotlib is not installed. `CommandError` if the format is
+    unknown, or the program that writes it is missing.
     """
     require_matplotlib("--movie")
     _writer(path)
@@ -75,12 +71,9 @@ def _writer(path: Path) -> AbstractMovieWriter:
 class PicturePlan:
     """When pictures are made during a run.
 
-    Attributes
-    ----------
-    begin, until, interval : float
-        The times of the first picture and of the last one, and that between two of them.
-    count : int
-        Their number.
+    ``begin``, ``until``, ``interval``: the times of the first picture and of the last one, and that
+      between two of them.
+    ``count``: their number.
     """
 
     begin: float
@@ -103,10 +96,7 @@ class PicturePlan:
 def plan_pictures(begin: float, until: float, interval: float | None) -> PicturePlan:
     """Return when pictures are made; by default 101, at equal intervals.
 
-    Raises
-    ------
-    CommandError
-        If there would be more than 2000.
+    Raises `CommandError` if there would be more than 2000.
     """
     length = until - begin
     if interval is None:
@@ -136,20 +126,13 @@ def numbered(path: Path, number: int) -> Path:
 class PicturesDuringRun:
     """Makes the pictures of a run.
 
-    Parameters
-    ----------
-    plan : PicturePlan
-        When.
-    problem : Problem
-        The problem.
-    cut : Cut
-        What is done to axes that are not drawn.
-    movie : Path or None
-        The file of a movie, which is written at the end, with the same colours in all pictures.
-    plot : Path or None
-        The name of numbered pictures, which are written at once.
-    force : bool
-        Whether existing files are replaced.
+    ``plan``: when.
+    ``problem``: the problem.
+    ``cut``: what is done to axes that are not drawn.
+    ``movie``: the file of a movie, which is written at the end, with the same colours in all
+      pictures.
+    ``plot``: the name of numbered pictures, which are written at once.
+    ``force``: whether existing files are replaced.
     """
 
     def __init__(

@@ -31,16 +31,8 @@ Value = TypeVar("Value")
 class RunRanks:
     """The ranks of a run; one, without MPI, if the command was started by itself.
 
-    Parameters
-    ----------
-    communicator : MpiCommunicator or None
-
-    Attributes
-    ----------
-    several : bool
-        Whether there are more ranks than one.
-    first : bool
-        Whether this is rank 0.
+    ``several``: whether there are more ranks than one.
+    ``first``: whether this is rank 0.
     """
 
     def __init__(self, communicator: MpiCommunicator | None) -> None:
@@ -73,10 +65,7 @@ class RunRanks:
     def on_each(self, work: Callable[[], Value]) -> Value:
         """Return what each rank computes without the others.
 
-        Raises
-        ------
-        Exception
-            That of the first rank whose work fails, on all ranks.
+        Raises `Exception`: that of the first rank whose work fails, on all ranks.
         """
         if self.communicator is None:
             return work()
@@ -148,10 +137,8 @@ class RunRanks:
 def ranks_of_run() -> RunRanks:
     """Return the ranks that a launcher of MPI has started; one without a launcher.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If there is a launcher, but no mpi4py: each process would do the whole run.
+    Raises `BackendUnavailableError` if there is a launcher, but no mpi4py: each process would do
+    the whole run.
     """
     launched = any(name in os.environ for name in _LAUNCHED)
     return RunRanks(world() if launched else None)

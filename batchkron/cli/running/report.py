@@ -21,22 +21,13 @@ __all__ = ["RunReport"]
 class RunReport:
     """The data of a finished run.
 
-    Parameters
-    ----------
-    run : Run
-        The run.
-    result : Result
-        Its end, with the whole state and the whole problem.
-    content : ResultFile
-        The content of the result file, with the errors against the exact solution.
-    product_seconds : float
-        The time that products with the operator took.
-    written : RunFiles
-        The files of the run.
-    checkpointed : bool
-        Whether there is a checkpoint of the final state.
-    ranks : int
-        How many ranks have shared the state.
+    ``run``: the run.
+    ``result``: its end, with the whole state and the whole problem.
+    ``content``: the content of the result file, with the errors against the exact solution.
+    ``product_seconds``: the time that products with the operator took.
+    ``written``: the files of the run.
+    ``checkpointed``: whether there is a checkpoint of the final state.
+    ``ranks``: how many ranks have shared the state.
     """
 
     run: Run

@@ -25,10 +25,7 @@ Shown = tuple[Cut | Mapping[str, float], dict[str, Any]]
 def check_pictures(options: RunOptions) -> None:
     """Check that the options of pictures belong to pictures.
 
-    Raises
-    ------
-    CommandError
-        If there are no pictures.
+    Raises `CommandError` if there are no pictures.
     """
     if options.plot is None and options.movie is None:
         for name, given in {
@@ -45,10 +42,8 @@ def check_pictures(options: RunOptions) -> None:
 def plan_shown(problem: Problem | LinearProblem, options: RunOptions) -> Shown:
     """Return what a run shows, after checking it.
 
-    Raises
-    ------
-    CommandError
-        If a quantity or an axis is unknown, or an option of grids is given for a batch list.
+    Raises `CommandError` if a quantity or an axis is unknown, or an option of grids is given for a
+    batch list.
     """
     if isinstance(problem, LinearProblem):
         return _shown_of_list(problem, options)
@@ -65,10 +60,7 @@ def begin_pictures(
 ) -> PicturesDuringRun | None:
     """Make the first picture of a run, if there are some on the way; return what makes the others.
 
-    Raises
-    ------
-    CommandError
-        If there are too many pictures, or a file exists.
+    Raises `CommandError` if there are too many pictures, or a file exists.
     """
     plot = files.plot if options.plot_every is not None else None
     if isinstance(problem, LinearProblem) or (files.movie is None and plot is None):

@@ -27,10 +27,7 @@ class StopOnSignal:
     signal was received, the other three are ignored after the ``with`` block, unless they had
     handlers before: a second one may arrive while the process shuts down.
 
-    Attributes
-    ----------
-    received : signal.Signals or None
-        The signal that was received first.
+    ``received``: the signal that was received first.
     """
 
     may_skip = True  # it need not be called after every step

@@ -35,19 +35,12 @@ _MIN_VISIBLE_NORM = 1e-12
 def draw(report: RunReport, cut: Cut | Mapping[str, float] | None = None) -> Figure:
     """Draw the final state of a run.
 
-    Parameters
-    ----------
-    report : RunReport
-        The report, with the problem and its final state.
-    cut : Cut or mapping, optional
-        What is done to axes that are not drawn; where indices of a batch list are fixed.
+    ``report``: the report, with the problem and its final state.
+    ``cut``: what is done to axes that are not drawn; where indices of a batch list are fixed.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Along one axis the solution as a curve, and its difference from the exact solution if that
-        is known. Along two the solution as an image, the exact solution and the difference if they
-        are known, and the cells of the grid by level. Of a batch list the state along one index.
+    Result: along one axis the solution as a curve, and its difference from the exact solution if
+    that is known. Along two the solution as an image, the exact solution and the difference if they
+    are known, and the cells of the grid by level. Of a batch list the state along one index.
     """
     problem, u = report.problem, report.result.u
     if isinstance(problem, LinearProblem):

@@ -15,10 +15,7 @@ __all__ = ["unstable_steps_refused"]
 def unstable_steps_refused() -> Iterator[None]:
     """Turn the refusal of a step that is not stable into an error of the command.
 
-    Raises
-    ------
-    CommandError
-        In place of an `UnstableStepError`; the text names the command's option.
+    Raises `CommandError` in place of an `UnstableStepError`; the text names the command's option.
     """
     try:
         yield

@@ -29,10 +29,7 @@ def take_warm_up_step(problem: AnyProblem, method: str) -> None:
     The problem is on the device of the runs. A rule of adaptation that it has is left out: it would
     change the grid between steps.
 
-    Raises
-    ------
-    ValueError
-        If the problem cannot be run with this stepper.
+    Raises `ValueError` if the problem cannot be run with this stepper.
     """
     solver = None
     kind = steppers.get(method)
