@@ -38,16 +38,11 @@ _SAME = 1e-6  # two answers that differ by less than this share are the same: it
 class Mode(NamedTuple):
     """The fit of exp(γt) (A cos ωt + B sin ωt) + C exp(δt), or of its size.
 
-    Attributes
-    ----------
-    rate, frequency, rate_scatter, frequency_scatter : float
-        γ and ω ≥ 0 with their standard errors.
-    residual : float
-        Root mean square of fit minus values, relative to that of the values.
-    curve : callable
-        The fit as a function of time.
-    middle, height : float
-        A time, and the logarithm of the wave's amplitude there.
+    ``rate``, ``frequency``, ``rate_scatter``, ``frequency_scatter``: γ and ω ≥ 0 with their
+      standard errors.
+    ``residual``: root mean square of fit minus values, relative to that of the values.
+    ``curve``: the fit as a function of time.
+    ``middle``, ``height``: a time, and the logarithm of the wave's amplitude there.
     """
 
     rate: float
@@ -77,13 +72,9 @@ class _Answer(NamedTuple):
 def fit_mode(times: Values, values: Values) -> Mode:
     """Fit a wave and an exponential to values; raise ValueError if they do not determine it.
 
-    Parameters
-    ----------
-    times, values : ndarray, shape (m,), float64
-        Times, ascending; values, or sizes if none is negative.
+    ``times``, ``values`` (ndarray, shape (m,), float64): times, ascending; values, or sizes if none
+      is negative.
 
-    Notes
-    -----
     For given γ, ω, δ the amplitudes are a linear problem, so that the sum of squares is a function
     of three parameters ("variable projection": G. H. Golub, V. Pereyra, SIAM J. Numer. Anal. 10
     (1973)). It has many local minima: those are refined that look best among guesses from spectra

@@ -47,14 +47,9 @@ def spacing(s: Values) -> float:
 def best_guesses(s: Values, y: Values, slope: float, only_size: bool) -> Iterator[Values]:
     """Yield γ, ω, δ from spectra of the values, those that leave least first.
 
-    Parameters
-    ----------
-    s, y : ndarray, shape (m,), float64
-        Times from -1 to 1, and values.
-    slope : float
-        δ of the exponential that fits best alone.
-    only_size : bool
-        Whether the values are sizes.
+    ``s``, ``y`` (ndarray, shape (m,), float64): times from -1 to 1, and values.
+    ``slope``: δ of the exponential that fits best alone.
+    ``only_size``: whether the values are sizes.
     """
     gap = spacing(s)
     alone = basis(np.array([slope]), s)[:, 0]

@@ -60,20 +60,10 @@ class Recorded:
 def recorded_in(history: Sequence[Mapping[str, Any]]) -> Recorded:
     """Return the quantities in the history of a run, which result files and checkpoints have, too.
 
-    Parameters
-    ----------
-    history : sequence of mapping
-        The records; those without "quantities" are passed over.
+    ``history``: the records; those without "quantities" are passed over.
 
-    Returns
-    -------
-    Recorded
-        If two records have the same time, with the values of the later one.
-
-    Raises
-    ------
-    ValueError
-        If a record is not what a run writes.
+    Result: if two records have the same time, with the values of the later one. Raises `ValueError`
+    if a record is not what a run writes.
     """
     rows: dict[float, dict[str, float]] = {}
     names: dict[str, None] = {}

@@ -38,36 +38,20 @@ def plot_recorded(
 ) -> Figure | Axes:
     """Draw quantities over time, with one vertical axis each, or all on one that is given.
 
-    Parameters
-    ----------
-    recorded : Recorded
-        The quantities.
-    names : str or sequence of str, optional
-        Which are drawn; by default all.
-    labels, units : mapping of str to str, optional
-        What a quantity is, as a formula, and its unit; the unit of time is that of "t".
-    log : bool, optional
-        Whether the vertical axes are logarithmic, for the sizes of the values; by default for
-        quantities that are positive and vary by more than a factor of 100, and with ``fit``.
-    fit : GrowthFit, optional
-        A fit, of which the envelope is drawn on a logarithmic axis, else the curve; for one
-        quantity.
-    title : str
-        The title of a new figure.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure is made, with a panel for each quantity.
+    ``recorded``: the quantities.
+    ``names``: which are drawn; by default all.
+    ``labels``, ``units`` (mapping of str to str): what a quantity is, as a formula, and its unit;
+      the unit of time is that of "t".
+    ``log``: whether the vertical axes are logarithmic, for the sizes of the values; by default for
+      quantities that are positive and vary by more than a factor of 100, and with ``fit``.
+    ``fit``: a fit, of which the envelope is drawn on a logarithmic axis, else the curve; for one
+      quantity.
+    ``title``: the title of a new figure.
+    ``ax``: where to draw; by default a new figure is made, with a panel for each quantity.
 
-    Returns
-    -------
-    matplotlib.figure.Figure or matplotlib.axes.Axes
-        The new figure, or ``ax``.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If Matplotlib is not installed.
-    ValueError
-        If nothing was recorded, a quantity was not, or ``fit`` is given for several.
+    Returns the new figure, or ``ax``. Raises `BackendUnavailableError` if Matplotlib is not
+    installed. `ValueError` if nothing was recorded, a quantity was not, or ``fit`` is given for
+    several.
     """
     require_matplotlib("plot")
     chosen = _chosen(recorded, names)
@@ -153,12 +137,8 @@ def _chosen(recorded: Recorded, names: str | Sequence[str] | None) -> list[str]:
 def recorded_dataset(recorded: Recorded, labels: Texts, units: Texts, attributes: Texts) -> Any:
     """Return recorded quantities as an xarray.Dataset over the time t.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If xarray is not installed.
-    ValueError
-        If nothing was recorded.
+    Raises `BackendUnavailableError` if xarray is not installed. `ValueError` if nothing was
+    recorded.
     """
     xarray = require_xarray("to_xarray")
     names = _chosen(recorded, None)

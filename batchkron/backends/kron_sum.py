@@ -13,12 +13,8 @@ from batchkron.spec.kron import Array, BatchSpec
 class SumOfModes:
     """y = alpha (A_1 ⊕ … ⊕ A_d) x: a product along each mode, one after another.
 
-    Parameters
-    ----------
-    backend : Backend
-        The backend of the products.
-    factors : sequence of ndarray, each (n_k, n_k)
-        Matrices of one dtype.
+    ``backend``: the backend of the products.
+    ``factors`` (sequence of ndarray, each (n_k, n_k)): matrices of one dtype.
     """
 
     def __init__(self, backend: Backend, factors: Sequence[Array]) -> None:
@@ -62,12 +58,9 @@ class SumOfModes:
 class ListedSum:
     """y_s = alpha (A_s1 ⊕ … ⊕ A_sd) x_s: a batch list with one product I ⊗ A_sk ⊗ I per factor.
 
-    Parameters
-    ----------
-    make : callable
-        Returns the plan of a batch list.
-    factors : sequence of ndarray, each (..., n_k, n_k)
-        Matrices of one dtype; leading axes are broadcast to the systems.
+    ``make``: returns the plan of a batch list.
+    ``factors`` (sequence of ndarray, each (..., n_k, n_k)): matrices of one dtype; leading axes are
+      broadcast to the systems.
     """
 
     def __init__(self, make: Callable[[BatchSpec], BatchPlan], factors: Sequence[Array]) -> None:

@@ -241,22 +241,14 @@ class Repetition:
     ) -> Callable[..., None]:
         """Return what does work that launches the same kernels in every call, with less effort.
 
-        Parameters
-        ----------
-        work : callable
-            ``work(x, y)`` reads x and overwrites y, and may change arrays of its own. It must not
-            keep the result alive.
-        sizes : (int, int)
-            Lengths of x and y; the latter is 0 for work without y, which is called with None.
-        dtype : numpy.dtype
-            Of both.
-        beside : callable, optional
-            What this method has returned for other work that changes the same arrays.
+        ``work``: ``work(x, y)`` reads x and overwrites y, and may change arrays of its own. It must
+          not keep the result alive.
+        ``sizes``: lengths of x and y; the latter is 0 for work without y, which is called with
+          None.
+        ``dtype``: of both.
+        ``beside``: what this method has returned for other work that changes the same arrays.
 
-        Returns
-        -------
-        callable
-            It takes (x, y). The work itself where nothing can be saved.
+        Result: it takes (x, y). The work itself where nothing can be saved.
         """
         return work
 

@@ -92,10 +92,8 @@ class Operator(DirectOperator["Operator"]):
 
         A sparse array becomes an operator of SciPy.
 
-        Raises
-        ------
-        TypeError
-            If it is a number, an array, or a sparse array and the operator is on a device.
+        Raises `TypeError` if it is a number, an array, or a sparse array and the operator is on a
+        device.
         """
         if is_sparse(other):
             if self.device == "cpu" and issparse(other):
@@ -491,10 +489,8 @@ class SumOperator(SumMethods["Operator"], Operator):
 
         Diagonal matrices are added to the blocks of the others, whatever these are.
 
-        Raises
-        ------
-        TypeError
-            If a summand has no such blocks, or each rank has a part of a diagonal matrix.
+        Raises `TypeError` if a summand has no such blocks, or each rank has a part of a diagonal
+        matrix.
         """
         diagonals = [
             term
@@ -623,10 +619,7 @@ class ComposedOperator(CompositionMethods["Operator"], Operator):
 class PowerOperator(ComposedOperator):
     """The operator A A … A; usually written as ``A**exponent``.
 
-    Raises
-    ------
-    ValueError
-        If the operator is not square.
+    Raises `ValueError` if the operator is not square.
     """
 
     def __init__(self, operator: Operator, exponent: int) -> None:
@@ -701,11 +694,8 @@ class InverseOperator(Operator):
 class Reordering(Operator):
     """The permutation (A x)[order[j]] = x[j]; the columns of V A are those of V in this order.
 
-    Parameters
-    ----------
-    order : ndarray, (N,), int64
-        A permutation of 0 … N-1.
-    dtype : float32, float64, complex64 or complex128
+    ``order`` (ndarray, (N,), int64): a permutation of 0 … N-1.
+    ``dtype`` (float32, float64, complex64 or complex128).
     """
 
     def __init__(self, order: Array, dtype: DTypeLike) -> None:

@@ -195,10 +195,7 @@ class OperatorBase(LinearOperator[Related]):
     def _in_kind(method: Callable[..., Any], x: Any, out: Any = None, **options: Any) -> Any:
         """Call a method on vectors of another library; its result is of their kind.
 
-        Raises
-        ------
-        TypeError
-            If x and out are of two kinds.
+        Raises `TypeError` if x and out are of two kinds.
         """
         operands = (x,) if out is None else (x, out)
         return in_kind(method, common_kind(x=x, out=out), *operands, **options)

@@ -34,8 +34,6 @@ def coupled_pairs(
     order. A mode is None for the identity. Raises ValueError if there are more pairs than
     ``largest``.
 
-    Notes
-    -----
     The multi-indices of the cells form a prefix tree (trie): the modes that are identities come
     first, and a node at depth k is the set of cells that agree in the first k modes. The search
     starts with the pairs of equal nodes at the depth of the identities. Each further mode then

@@ -21,12 +21,9 @@ Part: TypeAlias = Literal["upper", "lower", "full"]
 class Half(NamedTuple):
     """The upper or lower part of a 1-D operator, its blocks sorted by the finer cell.
 
-    Attributes
-    ----------
-    fine, coarse : ndarray of int64, (count,)
-        The finer 1-D cell of each block, or its input if both have the same level; the other cell.
-    blocks : ndarray of int64, (count,)
-        The index of each block.
+    ``fine``, ``coarse`` (ndarray of int64, (count,)): the finer 1-D cell of each block, or its
+      input if both have the same level; the other cell.
+    ``blocks`` (ndarray of int64, (count,)): the index of each block.
     """
 
     fine: Ids
@@ -37,10 +34,8 @@ class Half(NamedTuple):
 class Connections:
     """The pairs of cells that a 1-D operator couples, and their upper and lower part.
 
-    Parameters
-    ----------
-    rows, columns : ndarray of int64, (blocks,)
-        1-D index of the output and of the input cell of each block; they are not modified.
+    ``rows``, ``columns`` (ndarray of int64, (blocks,)): 1-D index of the output and of the input
+      cell of each block; they are not modified.
     """
 
     def __init__(self, rows: Ids, columns: Ids) -> None:

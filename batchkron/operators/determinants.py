@@ -64,8 +64,6 @@ def repeated_phases(
 
     ``constant`` makes an array of the kind of the t_k.
 
-    Notes
-    -----
     Products with single bits of m_k, powers of two, are exact, and so is what is left of them
     modulo 1. Hence the error is m_k times that of t_k, and none for quarters of a turn.
 

@@ -26,20 +26,14 @@ class DiagonalBlocks:
 
     `Operator.diagonal_blocks` returns it. It is all that block Jacobi knows of an operator.
 
-    Attributes
-    ----------
-    count : int
-        The number of blocks.
-    pools : tuple of ndarray, (count_k, n_k, n_k)
-        Matrices of each mode.
-    ids : ndarray of int64, (products, modes)
-        Product b has the matrices ``pools[k][ids[b, k]]``.
-    blocks : ndarray of int64, (products,)
-        The block that each product belongs to.
-    weights : ndarray, (products,)
-    interleaved : int
-        d: elements of a block are d places apart, and d blocks are interleaved; 1 for blocks of
-        consecutive elements.
+    ``count``: the number of blocks.
+    ``pools`` (tuple of ndarray, (count_k, n_k, n_k)): matrices of each mode.
+    ``ids`` (ndarray of int64, (products, modes)): product b has the matrices
+      ``pools[k][ids[b, k]]``.
+    ``blocks`` (ndarray of int64, (products,)): the block that each product belongs to.
+    ``weights`` (ndarray, (products,)).
+    ``interleaved``: d: elements of a block are d places apart, and d blocks are interleaved; 1 for
+      blocks of consecutive elements.
     """
 
     count: int
@@ -94,17 +88,12 @@ class DiagonalBlocks:
     def plus_diagonal(self, entries: Array) -> DiagonalBlocks:
         """Return the blocks of the sum with a diagonal matrix.
 
-        Parameters
-        ----------
-        entries : ndarray, (count · Π n_k,)
-            Its diagonal. Where the entries of a block are a product of one function for each mode
-            (up to rounding), this adds one product to the block, else several.
+        ``entries`` (ndarray, (count · Π n_k,)): its diagonal. Where the entries of a block are a
+          product of one function for each mode (up to rounding), this adds one product to the
+          block, else several.
 
-        Raises
-        ------
-        TypeError
-            If the diagonal has another length, such as a rank's part, or if the matrices of these
-            products would have more than 2²⁴ numbers, and 64 times as many as it has.
+        Raises `TypeError` if the diagonal has another length, such as a rank's part, or if the
+        matrices of these products would have more than 2²⁴ numbers, and 64 times as many as it has.
         """
         if entries.shape != (self.count * math.prod(self.sizes),):
             raise TypeError(
@@ -227,10 +216,8 @@ def _joined(first: Array, second: Array) -> Array:
 def blocks_of_list(spec: BatchSpec) -> DiagonalBlocks:
     """Return the diagonal blocks of a batch list.
 
-    Raises
-    ------
-    TypeError
-        If its products are not square, its inputs not its outputs, or it has several systems.
+    Raises `TypeError` if its products are not square, its inputs not its outputs, or it has several
+    systems.
     """
     is_square = all(pool.shape[2] == pool.shape[3] > 0 for pool in spec.pools)
     if spec.batch_shape or not is_square or spec.num_inputs != spec.num_outputs:

@@ -17,12 +17,8 @@ __all__ = ["DiagonalEntries"]
 class DiagonalEntries:
     """The operator (A x)_i = d_i x_i, with the methods of `DiagonalisedTerms`.
 
-    Parameters
-    ----------
-    entries : ndarray, (N,) or (*batch_shape, N)
-        The diagonal d.
-    module : module
-        That of the entries and vectors, numpy or cupy.
+    ``entries`` (ndarray, (N,) or (*batch_shape, N)): the diagonal d.
+    ``module``: that of the entries and vectors, numpy or cupy.
 
     Examples
     --------
@@ -39,12 +35,7 @@ class DiagonalEntries:
     def solve(self, b: ArrayLike) -> Array:
         """Solve A x = b for b (N,) or (N, K), or (..., *batch_shape, N).
 
-        Raises
-        ------
-        ValueError
-            If b does not fit.
-        numpy.linalg.LinAlgError
-            If an entry is 0.
+        Raises `ValueError` if b does not fit. `numpy.linalg.LinAlgError` if an entry is 0.
         """
         rhs, entries = self._fitting(b)
         zero = self._entries == 0

@@ -38,33 +38,18 @@ class DiagonalisedTerms:
     and commute, or become so by the Cholesky factor of one of them that is positive definite. So
     c K + σ I, M ⊗ K + K ⊗ M and a Kronecker sum with mass matrices are of this kind.
 
-    Parameters
-    ----------
-    terms : KroneckerTerms
-        On a whole tensor product.
-    dtype : dtype
-        Of the operator, and of right-hand sides.
-    device : {"cpu", "cuda"}
-        Device of the right-hand sides. Factors are diagonalised on the host, and placed there once
-        for each dtype of right-hand sides.
+    ``terms``: on a whole tensor product.
+    ``dtype``: of the operator, and of right-hand sides.
+    ``device`` ({"cpu", "cuda"}): device of the right-hand sides. Factors are diagonalised on the
+      host, and placed there once for each dtype of right-hand sides.
+    ``values`` (ndarray, (N,)): the diagonal of D, on the device; infinite or 0 where it is out of
+      range, which solves and determinants are not concerned with.
+    ``vectors`` (list of ndarray, each (n_k, n_k)): the X_k, in double precision, on the host.
+    ``unitary``: whether X is unitary, so that ``values`` are eigenvalues.
 
-    Attributes
-    ----------
-    values : ndarray, (N,)
-        The diagonal of D, on the device; infinite or 0 where it is out of range, which solves and
-        determinants are not concerned with.
-    vectors : list of ndarray, each (n_k, n_k)
-        The X_k, in double precision, on the host.
-    unitary : bool
-        Whether X is unitary, so that ``values`` are eigenvalues.
+    Raises `ValueError` if the factors of a mode are not diagonalised together, or the terms are on
+    a sparse grid.
 
-    Raises
-    ------
-    ValueError
-        If the factors of a mode are not diagonalised together, or the terms are on a sparse grid.
-
-    Notes
-    -----
     Factors are taken as Hermitian, and as commuting, if ‖A - Aᴴ‖, or what lies beside the diagonal,
     is at most min(n · eps · condition, 1e-8) ‖A‖ (3e-4 in single precision): inverses and kernels
     have such errors. Their Hermitian parts are diagonalised. The scales of factors are powers of
@@ -217,10 +202,7 @@ def _times_power_of_two(x: Array, exponent: int) -> Array:
 def _diagonalise(factors: Sequence[Array], mode: int) -> tuple[Array, list[Array], Array | None]:
     """Return X, the diagonals of all X^H A X, and the matrix M with X^H M X = 1, None for 1 itself.
 
-    Raises
-    ------
-    ValueError
-        If there is no such X.
+    Raises `ValueError` if there is no such X.
     """
     distinct: list[Array] = []
     for factor in factors:

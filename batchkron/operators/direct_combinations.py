@@ -54,14 +54,8 @@ class MultipleMethods(DirectOperator[Related]):
     def solve(self, b: ArrayLike) -> Array:
         """Solve c A x = b by the solve of A; for many systems as A takes b.
 
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If c is 0, or as for A.
-        ValueError
-            If c is infinite or NaN, or as for A.
-        TypeError
-            As for A.
+        Raises `numpy.linalg.LinAlgError` if c is 0, or as for A. `ValueError` if c is infinite or
+        NaN, or as for A. `TypeError` as for A.
         """
         if type(b) is not self._arrays.ndarray and any_foreign(b):
             return self._in_kind(self.solve, b)  # type: ignore[no-any-return]
@@ -100,12 +94,7 @@ class MultipleMethods(DirectOperator[Related]):
     def eigh(self, *, sort: bool = False, k: int | None = None) -> tuple[Array, Any]:
         """Return c · values and vectors of `eigh` of A; `batchkron.eigh` describes ``sort``, ``k``.
 
-        Raises
-        ------
-        ValueError
-            If c is complex, or as for A.
-        TypeError
-            As for A.
+        Raises `ValueError` if c is complex, or as for A. `TypeError` as for A.
         """
         if isinstance(self.scalar, complex) and self.scalar.imag:
             raise ValueError(f"the factor {self.scalar} is complex; expected a Hermitian operator")
@@ -137,10 +126,7 @@ class MultipleMethods(DirectOperator[Related]):
     def inverse(self) -> Related:
         """Return A⁻¹ / c; as for A.
 
-        Raises
-        ------
-        ValueError, numpy.linalg.LinAlgError
-            As for `solve`.
+        Raises `ValueError`, `numpy.linalg.LinAlgError` as for `solve`.
         """
         scalar = self._invertible(self.dtype)
         return cast(Related, self.operator.inverse() / scalar)

@@ -20,12 +20,8 @@ def arranged(
 ) -> tuple[Array, Any]:
     """Return eigenvalues and eigenvectors as the arguments ``sort`` and ``k`` of `eigh` say.
 
-    Raises
-    ------
-    TypeError
-        If ``sort`` is not a bool, or k not an integer.
-    ValueError
-        If k is 0 or beyond the number of values, or there are several systems.
+    Raises `TypeError` if ``sort`` is not a bool, or k not an integer. `ValueError` if k is 0 or
+    beyond the number of values, or there are several systems.
     """
     values, vectors = pairs
     if not isinstance(sort, (bool, np.bool_)):

@@ -65,10 +65,8 @@ def square_sizes(factors: Sequence[Array]) -> list[int]:
 def checked_time(t: object) -> complex:
     """Return the number t in exp(t A).
 
-    Raises
-    ------
-    TypeError
-        If it is not a number, for example because t and the vector were interchanged.
+    Raises `TypeError` if it is not a number, for example because t and the vector were
+    interchanged.
     """
     if is_scalar(t):
         return as_scalar(t, "t")
@@ -246,10 +244,7 @@ def trace_of_sum(factors: Sequence[Array]) -> Any:
 def outer_sum(values: Sequence[Array], arrays: int = 1) -> Array:
     """Return all sums with one entry of each array (..., n_k), as (..., Π n_k), first slowest.
 
-    Raises
-    ------
-    MemoryError
-        If the memory cannot hold so many arrays of the result's size.
+    Raises `MemoryError` if the memory cannot hold so many arrays of the result's size.
     """
     systems = np.broadcast_shapes(*(entries.shape[:-1] for entries in values))
     count = math.prod([*systems, *(entries.shape[-1] for entries in values)])
@@ -269,8 +264,6 @@ def is_singular_sum(
 
     ``values`` (..., n_k) are the factors' eigenvalues, ``total`` their `outer_sum`.
 
-    Notes
-    -----
     An eigenvalue of A_k has an error of about eps ‖A_k‖, those of a triangular matrix, which are
     its diagonal, have none.
     """

@@ -19,8 +19,6 @@ def cells_of_levels(kind: Literal["sparse", "full"], levels: tuple[int, ...]) ->
     With the largest level L_i ≥ 0 of each mode, "sparse" are all cells with Σ l_i / L_i ≤ 1, and
     "full" all with l_i ≤ L_i. A mode of level 0 has cell 0 only.
 
-    Notes
-    -----
     The condition is decided in integers, as Σ (m / L_i) l_i ≤ m with m the least common multiple of
     the positive L_i.
 

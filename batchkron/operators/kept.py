@@ -32,13 +32,9 @@ class Kept(Generic[Found]):
     ) -> Found:
         """Return the result for these very objects and an equal key, computed if they are new.
 
-        Parameters
-        ----------
-        sources : sequence
-            Arrays that are replaced as a whole, never changed; they are compared by identity.
-        compute : callable
-        key : hashable
-            All else that the result depends on.
+        ``sources``: arrays that are replaced as a whole, never changed; they are compared by
+          identity.
+        ``key`` (hashable): all else that the result depends on.
         """
         known = self._known
         if known is not None and known[1] == key and _are_same(known[0], sources):

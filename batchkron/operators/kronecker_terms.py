@@ -303,10 +303,7 @@ def terms_of(operator: Any) -> KroneckerTerms:
 
     They are balanced, see `KroneckerTerms.balanced`.
 
-    Raises
-    ------
-    TypeError
-        If it has neither that method nor ``kronecker_terms``, or no terms.
+    Raises `TypeError` if it has neither that method nor ``kronecker_terms``, or no terms.
     """
     if isinstance(operator, KroneckerTerms):
         return operator.balanced()

@@ -23,14 +23,10 @@ Ids = NDArray[np.int64]
 class KronmultLayout:
     """Where the distinct matrices of each mode are in one array of numbers.
 
-    Attributes
-    ----------
-    offsets : tuple of ndarray of int64, each (matrices_k,)
-        Where the matrices begin; entry (i, j) is lda · j + i further.
-    size, lda : int
-        n, and the leading dimension.
-    length : int
-        The number of elements of the array.
+    ``offsets`` (tuple of ndarray of int64, each (matrices_k,)): where the matrices begin; entry (i,
+      j) is lda · j + i further.
+    ``size``, ``lda``: n, and the leading dimension.
+    ``length``: the number of elements of the array.
     """
 
     offsets: tuple[Ids, ...]

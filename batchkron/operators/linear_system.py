@@ -39,12 +39,8 @@ __all__ = [
 class TimeParts(NamedTuple):
     """A system u' = Σ_g f_g(t) A_g u + Σ_h f_h(t) s_h.
 
-    Attributes
-    ----------
-    operators : tuple of (callable, Operator)
-        The f_g and A_g.
-    sources : tuple of (callable, ndarray)
-        The f_h and s_h.
+    ``operators``: the f_g and A_g.
+    ``sources``: the f_h and s_h.
     """
 
     operators: tuple[tuple[Any, Operator], ...]
@@ -54,19 +50,12 @@ class TimeParts(NamedTuple):
 class SplitRightSide(NamedTuple):
     """A system u' = Σ_g f_g(t) P_g(t, u) + Σ_h f_h(t) s_h.
 
-    Attributes
-    ----------
-    products : tuple of (callable or None, callable)
-        The f_g, of which None is 1, and ``product(t, u, out)`` for each P_g.
-    sources : tuple of (callable, ndarray)
-        The f_h and s_h.
-    is_repeatable : bool
-        Whether products launch the same work on a device in each call.
-    turn : callable
-        Returns a context manager, inside of which they are called and repeated.
-    bind : callable, optional
-        ``bind(u, out)`` returns a function without arguments that writes the only product, which
-        does not depend on t.
+    ``products``: the f_g, of which None is 1, and ``product(t, u, out)`` for each P_g.
+    ``sources``: the f_h and s_h.
+    ``is_repeatable``: whether products launch the same work on a device in each call.
+    ``turn``: returns a context manager, inside of which they are called and repeated.
+    ``bind``: ``bind(u, out)`` returns a function without arguments that writes the only product,
+      which does not depend on t.
     """
 
     products: tuple[tuple[Any, Callable[..., None]], ...]
@@ -93,10 +82,7 @@ _ONE = One()
 class GivenFunction:
     """A function of time of a user's own, which need not take arrays.
 
-    Parameters
-    ----------
-    function : callable
-        ``function(t)`` returns a number.
+    ``function``: ``function(t)`` returns a number.
     """
 
     function: Callable[[float], float]
@@ -222,26 +208,14 @@ def flat_vector(
 class VectorInTime:
     """A vector s(t): none, one that does not depend on time, Σ f_h(t) s_h, or a function.
 
-    Parameters
-    ----------
-    name : str
-        Its name, for error texts.
-    given : object
-        None, an array, a pair (f, array), a sequence of pairs, or a function s(t) or s(t, out).
-    as_vector : callable
-        ``as_vector(name, array)`` returns a checked flat vector.
+    ``name``: its name, for error texts.
+    ``given``: None, an array, a pair (f, array), a sequence of pairs, or a function s(t) or s(t,
+      out).
+    ``as_vector``: ``as_vector(name, array)`` returns a checked flat vector.
+    ``parts``: the pairs; () for none and for a function.
+    ``function``: ``write(t, out)`` of a function.
 
-    Attributes
-    ----------
-    parts : tuple of (callable, ndarray)
-        The pairs; () for none and for a function.
-    function : callable or None
-        ``write(t, out)`` of a function.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is of another kind, or an array does not fit.
+    Raises `TypeError`, `ValueError` if it is of another kind, or an array does not fit.
     """
 
     def __init__(self, name: str, given: Any, as_vector: Callable[[str, Any], Array]) -> None:

@@ -22,16 +22,11 @@ __all__ = ["FactorValues", "LeastSquares", "cholesky_factors"]
 class LeastSquares(NamedTuple):
     """What `KroneckerProduct.lstsq` returns, in the order of `numpy.linalg.lstsq`.
 
-    Attributes
-    ----------
-    x : ndarray, (N,) or (N, K)
-        The solution of least length.
-    residuals : ndarray, (1,) or (K,); (0,) if A has not full column rank, or M ≤ N
-        ‖b - A x‖² of each column.
-    rank : int
-        Singular values above the cutoff.
-    s : ndarray, (Π min(P_k, Q_k),)
-        All singular values, descending.
+    ``x`` (ndarray, (N,) or (N, K)): the solution of least length.
+    ``residuals`` (ndarray, (1,) or (K,); (0,) if A has not full column rank, or M ≤ N): ‖b - A x‖²
+      of each column.
+    ``rank``: singular values above the cutoff.
+    ``s`` (ndarray, (Π min(P_k, Q_k),)): all singular values, descending.
     """
 
     x: Array

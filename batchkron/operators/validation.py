@@ -58,14 +58,9 @@ class ValidationReport:
 class Ways(NamedTuple):
     """Functions that apply an operator to blocks of one or several vectors, as NumPy arrays.
 
-    Attributes
-    ----------
-    apply : callable
-        Maps x (..., *batch_shape, num_inputs, ΠQ) to A x.
-    accumulate : callable
-        ``accumulate(x, y, alpha)`` returns y + alpha A x; it may overwrite y.
-    transpose : callable
-        Maps w (..., *batch_shape, num_outputs, ΠP) to A^T w.
+    ``apply``: maps x (..., *batch_shape, num_inputs, ΠQ) to A x.
+    ``accumulate``: ``accumulate(x, y, alpha)`` returns y + alpha A x; it may overwrite y.
+    ``transpose``: maps w (..., *batch_shape, num_outputs, ΠP) to A^T w.
     """
 
     apply: Callable[[Array], Array]
@@ -157,17 +152,10 @@ def validate_blocks(
     γ = 2 eps (ΣQ_k + d + 2 + number of products of the block); y + alpha A x by
     (γ + 4 eps) (|y| + |alpha| Σ …).
 
-    Parameters
-    ----------
-    spec : BatchSpec
-        The products of the blocks that are compared.
-    compared : Ways or callable
-    rows : ndarray of int64
-        For each output block of ``spec``, its index among the operator's.
-    num_outputs : int
-        Number of output blocks of the operator.
-    seed : int
-        Seed of the random vectors.
+    ``spec``: the products of the blocks that are compared.
+    ``rows`` (ndarray of int64): for each output block of ``spec``, its index among the operator's.
+    ``num_outputs``: number of output blocks of the operator.
+    ``seed``: seed of the random vectors.
     """
     rng = np.random.default_rng(seed)
     x = _random(rng, spec, spec.num_inputs, spec.input_size)

@@ -364,10 +364,7 @@ _FAST_PATHS: dict[FastCall, Callable[..., Any]] = {
 def _in_32_bits(part: SweepPart) -> SweepPart:
     """Return a part of a sweep with int32 indices, as the core takes them.
 
-    Raises
-    ------
-    ValueError
-        If it has 2^31 edges or blocks, or more.
+    Raises `ValueError` if it has 2^31 edges or blocks, or more.
     """
     for ids in part[-3:]:
         if ids.dtype.itemsize > 4 and ids.size and ids.max() > np.iinfo(np.int32).max:

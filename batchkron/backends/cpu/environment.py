@@ -27,10 +27,8 @@ _threads_are_checked = False
 def check_environment() -> None:
     """Check the instruction set and the number of threads; called before the first kernel.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If ``BATCHKRON_ISA`` names an instruction set that this processor does not have.
+    Raises `BackendUnavailableError` if ``BATCHKRON_ISA`` names an instruction set that this
+    processor does not have.
     """
     checked_instruction_set()
     _limit_threads()
@@ -40,10 +38,7 @@ def check_environment() -> None:
 def checked_instruction_set() -> str:
     """Return the kernels' instruction set: ``BATCHKRON_ISA`` if set, else the processor's best.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If this processor does not have the one that is named.
+    Raises `BackendUnavailableError` if this processor does not have the one that is named.
     """
     try:
         return _native.instruction_set()

@@ -12,14 +12,9 @@ _MAX_SIZE = 128  # rows or columns of a factor, all sums of which each part of t
 def by_one_call(outer: int, numbers: int, largest: int) -> bool:
     """Return whether gradients are computed row by row, and not mode by mode by all threads.
 
-    Parameters
-    ----------
-    outer : int
-        Rows of x.
-    numbers : int
-        Of x or of the gradient, whichever has more.
-    largest : int
-        Most rows or columns of a factor.
+    ``outer``: rows of x.
+    ``numbers``: of x or of the gradient, whichever has more.
+    ``largest``: most rows or columns of a factor.
     """
     has_rows = outer >= get_num_threads() and numbers <= _MAX_ROW * outer
     return largest <= _MAX_SIZE and (has_rows or numbers <= _FEW_NUMBERS)

@@ -23,14 +23,9 @@ _NOT_SHARED = "its products have most of their partial products to themselves"
 class PlanChoice(NamedTuple):
     """How a batch list is run.
 
-    Attributes
-    ----------
-    wanted : {"direct", "factored", "auto"}
-        What was asked for.
-    listing : FactoredList or None
-        The factored list; None for the direct plan.
-    reason : str
-        A sentence for `describe`; empty if the direct plan was asked for.
+    ``wanted`` ({"direct", "factored", "auto"}): what was asked for.
+    ``listing``: the factored list; None for the direct plan.
+    ``reason``: a sentence for `describe`; empty if the direct plan was asked for.
     """
 
     wanted: PlanName
@@ -53,10 +48,8 @@ class PlanChoice(NamedTuple):
 def plan_choice(spec: BatchSpec, wanted: PlanName) -> PlanChoice:
     """Return how to run a list.
 
-    Raises
-    ------
-    ValueError
-        If the factored plan is asked for and there is none for this list, or ``wanted`` is unknown.
+    Raises `ValueError` if the factored plan is asked for and there is none for this list, or
+    ``wanted`` is unknown.
     """
     if wanted not in get_args(PlanName):
         raise ValueError(f"plan is {wanted!r}; expected one of {', '.join(get_args(PlanName))}")
@@ -80,10 +73,8 @@ def plan_choice(spec: BatchSpec, wanted: PlanName) -> PlanChoice:
 def stored_choice(spec: BatchSpec, stored: StoredPlan) -> PlanChoice:
     """Return a factored plan whose graphs are known, by tables with numbers in range.
 
-    Raises
-    ------
-    ValueError
-        If a list of this kind has no factored plan, or the graphs are not of this list.
+    Raises `ValueError` if a list of this kind has no factored plan, or the graphs are not of this
+    list.
     """
     obstacle = _obstacle(spec)
     if obstacle is not None:

@@ -17,11 +17,8 @@ __all__ = ["Edges", "Graph", "first_alike", "graph_of"]
 class Edges(NamedTuple):
     """Multiplies: node ``targets[e]`` gets matrix ``letters[e]``, times a weight, of a source.
 
-    Attributes
-    ----------
-    sources, targets, letters : ndarray of int32, (edges,)
-    weights : ndarray of int32, (edges,), or None
-        Numbers of weights; None for the weight 1.
+    ``sources``, ``targets``, ``letters`` (ndarray of int32, (edges,)).
+    ``weights`` (ndarray of int32, (edges,), or None): numbers of weights; None for the weight 1.
     """
 
     sources: Ids
@@ -38,14 +35,9 @@ class Edges(NamedTuple):
 class Graph(NamedTuple):
     """A graph in layers: x, partial products of one letter, of two, …; all have edges to y.
 
-    Attributes
-    ----------
-    counts : tuple of int
-        Number of nodes of each layer of partial products; layer 0, x, is not counted.
-    inner : tuple of Edges
-        From layer k to layer k + 1.
-    ending : tuple of Edges
-        From layer k to y.
+    ``counts``: number of nodes of each layer of partial products; layer 0, x, is not counted.
+    ``inner``: from layer k to layer k + 1.
+    ``ending``: from layer k to y.
     """
 
     counts: tuple[int, ...]
@@ -56,8 +48,6 @@ class Graph(NamedTuple):
 def graph_of(words: Words, num_inputs: int) -> Graph:
     """Return the smallest graph whose paths from x to y are the words.
 
-    Notes
-    -----
     A node of layer k is first a distinct beginning of k letters (with their input). From the last
     layer to the first, nodes are merged from which the same edges go to the same nodes, as in a
     minimal acyclic automaton. They are found by a hash of these edges and then compared, so that a

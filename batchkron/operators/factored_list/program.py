@@ -61,16 +61,11 @@ class FactoredList(NamedTuple):
     A step computes the partial products of one layer, or adds to y. The groups are computed one
     after another, and their partial products take the same memory.
 
-    Attributes
-    ----------
-    groups : tuple of SweepList
-        The steps of each group.
-    matrices : tuple of tuple of _Matrices
-        The matrices of each part of each step of each group, in their order.
-    letters : Letters
-        What the steps took the list's matrices and weights for.
-    graphs : tuple of Graph
-        What the steps of each group were made of.
+    ``groups``: the steps of each group.
+    ``matrices`` (tuple of tuple of _Matrices): the matrices of each part of each step of each
+      group, in their order.
+    ``letters``: what the steps took the list's matrices and weights for.
+    ``graphs``: what the steps of each group were made of.
     """
 
     groups: tuple[SweepList, ...]

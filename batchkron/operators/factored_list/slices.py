@@ -18,14 +18,9 @@ __all__ = ["SlicedPlan"]
 class SlicedPlan:
     """The sum of some lists of sweeps, for a limited number of vectors at a time.
 
-    Parameters
-    ----------
-    groups : sequence of SweepList
-        They run one after another.
-    matrices : sequence of ndarray
-        Those of all parts, of the first group first.
-    width : int
-        Largest number of vectors (``inner``) that are multiplied at once.
+    ``groups``: they run one after another.
+    ``matrices``: those of all parts, of the first group first.
+    ``width``: largest number of vectors (``inner``) that are multiplied at once.
     """
 
     def __init__(self, groups: Sequence[SweepList], matrices: Sequence[Array], width: int) -> None:

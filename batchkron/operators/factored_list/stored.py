@@ -29,19 +29,14 @@ class StoredPlan(NamedTuple):
     The nodes of a group are numbered through: the input blocks, then the partial products of one
     factor, of two, …, up to one less than the longest product has.
 
-    Attributes
-    ----------
-    groups : ndarray of int64, (groups, 2 + layers)
-        Rows of ``partial`` and of ``results`` that each group has, and its number of partial
-        products of 1, 2, … factors.
-    partial : ndarray of int64, (edges, 4)
-        Rows (target, source, mode, matrix): node ``target`` is a sum, with the summand matrix times
-        node ``source``, one layer before.
-    results : ndarray of int64, (edges, 5)
-        Rows (output, source, mode, matrix, weight): this output block has the summand weight times
-        matrix times node ``source``; mode -1 is no matrix.
-    weights : ndarray of int64, (products,)
-        The number of each product's weight; in ``results`` stand these numbers.
+    ``groups`` (ndarray of int64, (groups, 2 + layers)): rows of ``partial`` and of ``results`` that
+      each group has, and its number of partial products of 1, 2, … factors.
+    ``partial`` (ndarray of int64, (edges, 4)): rows (target, source, mode, matrix): node ``target``
+      is a sum, with the summand matrix times node ``source``, one layer before.
+    ``results`` (ndarray of int64, (edges, 5)): rows (output, source, mode, matrix, weight): this
+      output block has the summand weight times matrix times node ``source``; mode -1 is no matrix.
+    ``weights`` (ndarray of int64, (products,)): the number of each product's weight; in ``results``
+      stand these numbers.
     """
 
     groups: NDArray[np.int64]
@@ -104,11 +99,8 @@ def _weights(edges: Edges) -> Ids:
 def graphs_from(stored: StoredPlan, spec: BatchSpec) -> tuple[Letters, list[Graph]]:
     """Return the letters and the graphs of tables whose numbers are in range.
 
-    Raises
-    ------
-    ValueError
-        If an edge does not lead to the next layer, a partial product is the sum of nothing, or
-        products with the same number of a weight have different ones.
+    Raises `ValueError` if an edge does not lead to the next layer, a partial product is the sum of
+    nothing, or products with the same number of a weight have different ones.
     """
     starts = np.cumsum([0, *(pool.shape[1] for pool in spec.pools)])
     graphs, stops = [], np.zeros(2, np.int64)
@@ -171,8 +163,6 @@ def _used(graphs: Sequence[Graph], starts: NDArray[np.int64]) -> list[NDArray[np
 def wrong_output(spec: BatchSpec, letters: Letters, graphs: Sequence[Graph]) -> int | None:
     """Return an output block for which graphs do not add up a list's products, None if they do.
 
-    Notes
-    -----
     Both are compared as polynomials in the blocks of x, the matrices and the weights, which commute
     here: at random numbers modulo a prime p, twice. Graphs of other products pass with a
     probability of at most ((modes + 2) / p)² < 3e-16 (lemma of Schwartz and Zippel). This takes a

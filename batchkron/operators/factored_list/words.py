@@ -25,17 +25,14 @@ _UNUSED, _FIRST, _BETWEEN, _LAST = range(4)
 class Letters(NamedTuple):
     """The matrices of all pools, numbered through, and what remains of products without them.
 
-    Attributes
-    ----------
-    starts : ndarray of int64, (modes + 1,)
-        Letter ``starts[k] + i`` is matrix i of pool k. Another letter, ``starts[-1]``, is the
-        identity of the last mode, for products that have no other letter.
-    skipped : tuple of ndarray of bool, each (count_k,)
-        The matrices that are multiples of the identity, which are no letters of words.
-    weights : ndarray of int32, (products,)
-        The number of each product's weight, times its multiples of the identity, among the values.
-    values : ndarray, (systems or 1, distinct weights)
-        The distinct weights.
+    ``starts`` (ndarray of int64, (modes + 1,)): letter ``starts[k] + i`` is matrix i of pool k.
+      Another letter, ``starts[-1]``, is the identity of the last mode, for products that have no
+      other letter.
+    ``skipped`` (tuple of ndarray of bool, each (count_k,)): the matrices that are multiples of the
+      identity, which are no letters of words.
+    ``weights`` (ndarray of int32, (products,)): the number of each product's weight, times its
+      multiples of the identity, among the values.
+    ``values`` (ndarray, (systems or 1, distinct weights)): the distinct weights.
     """
 
     starts: NDArray[np.int64]
@@ -47,14 +44,10 @@ class Letters(NamedTuple):
 class Words(NamedTuple):
     """The products as words, sorted by their inputs, letters, weights and outputs.
 
-    Attributes
-    ----------
-    inputs, outputs, weights : ndarray of int32, (products,)
-        Blocks of x and y, and numbers of weights.
-    lengths : ndarray of int8, (products,)
-        Numbers of letters, at least 1.
-    letters : list of ndarray of int32, (products,)
-        Letter k of each word; -1 behind its end.
+    ``inputs``, ``outputs``, ``weights`` (ndarray of int32, (products,)): blocks of x and y, and
+      numbers of weights.
+    ``lengths`` (ndarray of int8, (products,)): numbers of letters, at least 1.
+    ``letters`` (list of ndarray of int32, (products,)): letter k of each word; -1 behind its end.
     """
 
     inputs: Ids
@@ -93,10 +86,7 @@ def letters_of(spec: BatchSpec) -> Letters:
 def letters_with(spec: BatchSpec, used: Sequence[NDArray[np.bool_]], numbers: Ids) -> Letters:
     """Return the letters of a list of which a plan is known: what it uses, and weights' numbers.
 
-    Raises
-    ------
-    ValueError
-        If products with the same number have different weights.
+    Raises `ValueError` if products with the same number have different weights.
     """
     skipped = tuple(_multiples(pool) & ~own for pool, own in zip(spec.pools, used, strict=True))
     total = _total_weights(spec, skipped)
@@ -169,8 +159,6 @@ def _distinct(weights: Array) -> tuple[Ids, Array]:
 def words_of(spec: BatchSpec, letters: Letters) -> Words:
     """Return the words of a list, sorted.
 
-    Notes
-    -----
     On a hierarchical grid, a partial product is shared by many products if it is on the grid, too.
     So a product first applies the factors that lead from a fine cell to a coarser one, and last
     those that lead from a coarser one to a fine cell; the others between are in the order of the

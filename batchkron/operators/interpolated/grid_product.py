@@ -30,12 +30,9 @@ _DEVICE_SLAB = 1 << 26
 class ToeplitzMode:
     """The product with a Toeplitz matrix along the middle axis, by transforms of a circulant one.
 
-    Parameters
-    ----------
-    column : ndarray, (P,)
-        The first column c; the first row is its conjugate, as for `scipy.linalg.toeplitz`.
-    backend : Backend
-        Where vectors are. On a device transforms are those of CuPy.
+    ``column`` (ndarray, (P,)): the first column c; the first row is its conjugate, as for
+      `scipy.linalg.toeplitz`.
+    ``backend``: where vectors are. On a device transforms are those of CuPy.
     """
 
     def __init__(self, column: Array, backend: Backend) -> None:
@@ -79,12 +76,8 @@ class ToeplitzMode:
 class GridProduct:
     """The product with K_1 ⊗ … ⊗ K_N, whose factors are matrices or columns of Toeplitz ones.
 
-    Parameters
-    ----------
-    factors : sequence of ndarray, each (P_k, P_k) or (P_k,)
-        Of one dtype, on the host.
-    backend : Backend
-        Where vectors are.
+    ``factors``: of one dtype, on the host.
+    ``backend``: where vectors are.
     """
 
     def __init__(self, factors: Sequence[Array], backend: Backend) -> None:

@@ -51,11 +51,7 @@ def merged_values(left: Array, right: Array) -> Array:
 def groups(patterns: Sequence[Pattern], adds: float) -> list[tuple[int, int]]:
     """Return which runs [begin, end) of factors are multiplied as one, in their order.
 
-    Parameters
-    ----------
-    patterns : sequence of Pattern
-    adds : float
-        Multiply-adds that take as long as reading or writing an element of a vector.
+    ``adds``: multiply-adds that take as long as reading or writing an element of a vector.
     """
 
     def cost(pattern: Pattern) -> float:
@@ -85,11 +81,8 @@ def groups(patterns: Sequence[Pattern], adds: float) -> list[tuple[int, int]]:
 class MergedProduct(KroneckerSparse):
     """The product of neighbouring factors of a chain; it follows their updates.
 
-    Attributes
-    ----------
-    fits : bool
-        Whether all values are in the range of the dtype where the factors' are: else the factors
-        must be applied themselves.
+    ``fits``: whether all values are in the range of the dtype where the factors' are: else the
+      factors must be applied themselves.
     """
 
     def __init__(self, factors: Sequence[KroneckerSparse]) -> None:

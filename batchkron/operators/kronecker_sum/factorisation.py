@@ -27,11 +27,8 @@ __all__ = ["BatchedSumFactorisation", "SumFactorisation"]
 class _Factorisation:
     """The sum A = A_1 ⊕ … ⊕ A_d of one system or many, diagonalised if the factors are Hermitian.
 
-    Attributes
-    ----------
-    is_hermitian : bool
-        Whether all factors are Hermitian: then a solve, of all systems at once, is two Kronecker
-        products and a division.
+    ``is_hermitian``: whether all factors are Hermitian: then a solve, of all systems at once, is
+      two Kronecker products and a division.
     """
 
     def __init__(self, factors: Sequence[Array], device: str) -> None:
@@ -56,22 +53,10 @@ class _Factorisation:
     def solve(self, b: ArrayLike, shift: complex = 0.0) -> Array:
         """Solve (A + shift · I) x = b, of each system.
 
-        Parameters
-        ----------
-        b : array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems
-            On the device.
-        shift : scalar
+        ``b`` (array_like, (N,) or (N, K); (..., *batch_shape, N) for many systems): on the device.
 
-        Returns
-        -------
-        ndarray, the shape of b
-
-        Raises
-        ------
-        ValueError
-            If b does not fit.
-        numpy.linalg.LinAlgError
-            If the shifted operator of a system is singular to working precision.
+        Raises `ValueError` if b does not fit. `numpy.linalg.LinAlgError` if the shifted operator of
+        a system is singular to working precision.
         """
         if any_foreign(b):
             return in_kind(self.solve, common_kind(b=b), b, shift=shift)  # type: ignore[no-any-return]
@@ -114,12 +99,8 @@ class SumFactorisation(_Factorisation):
     See `KroneckerSum.factorise`. With Schur forms a solve has a back substitution between the two
     Kronecker products.
 
-    Parameters
-    ----------
-    factors : sequence of ndarray, (n_k, n_k)
-        The A_k, of one dtype.
-    device : {"cpu", "cuda"}
-        Device of the right-hand sides.
+    ``factors`` (sequence of ndarray, (n_k, n_k)): the A_k, of one dtype.
+    ``device`` ({"cpu", "cuda"}): device of the right-hand sides.
 
     Examples
     --------
@@ -183,12 +164,9 @@ class BatchedSumFactorisation(_Factorisation):
 
     Without Hermitian factors one system is solved after another, by Schur forms.
 
-    Parameters
-    ----------
-    factors : sequence of ndarray, (..., n_k, n_k)
-        The A_sk, of one dtype; leading axes broadcast to ``batch_shape``.
-    device : {"cpu", "cuda"}
-        Device of the right-hand sides.
+    ``factors`` (sequence of ndarray, (..., n_k, n_k)): the A_sk, of one dtype; leading axes
+      broadcast to ``batch_shape``.
+    ``device`` ({"cpu", "cuda"}): device of the right-hand sides.
 
     Examples
     --------

@@ -22,22 +22,11 @@ _TAYLOR_TERMS = 16  # terms of the series: the last one, 0.5¹⁶ / 17!, is belo
 class PhiFunctions:
     """Σ_k t^k φ_k(t A) v_k for a Kronecker sum A = A_1 ⊕ … ⊕ A_d and a fixed t.
 
-    Parameters
-    ----------
-    operator : KroneckerSum
-        The operator A, on the device of the vectors.
-    t : scalar
-        The time.
+    ``operator``: the operator A, on the device of the vectors.
+    ``t``: the time.
 
-    Raises
-    ------
-    ValueError
-        If t A is not finite.
-    TypeError
-        If t is not a number.
+    Raises `ValueError` if t A is not finite. `TypeError` if t is not a number.
 
-    Notes
-    -----
     exp(tA) is the Kronecker product of the exp(t A_k), whose sizes are powers of two that are added
     up and applied once, so that shifts of factors may cancel. φ_0 = exp and φ_(k+1)(z) =
     (φ_k(z) - 1/k!) / z are evaluated by the Taylor series at t / 2^s, where ‖t A‖ / 2^s ≤ ½, then

@@ -32,12 +32,9 @@ LN2 = 0.693359375, -2.121944400546905827679e-4
 class ScaledMatrix:
     """The matrices diag(2^p) E, the largest entry of each E being near 1.
 
-    Attributes
-    ----------
-    matrix : ndarray, (..., n, n)
-        E.
-    power : ndarray of float64, (..., 1), or (..., n) if all matrices are diagonal
-        p, an integer: as a float it has no bound that matters.
+    ``matrix`` (ndarray, (..., n, n)): E.
+    ``power`` (ndarray of float64, (..., 1), or (..., n) if all matrices are diagonal): p, an
+      integer: as a float it has no bound that matters.
     """
 
     matrix: Array
@@ -130,14 +127,9 @@ class SumExponential:
     The powers of two are added up first. So a result in the range of its dtype is right also where
     the exponentials of single factors are out of it. Others overflow to infinity, or are 0.
 
-    Parameters
-    ----------
-    factors : sequence of ScaledMatrix
-        The exp(t A_k).
-    dtype : dtype
-        Of the E_k.
-    device : {"cpu", "cuda"}
-        Device of the vectors.
+    ``factors``: the exp(t A_k).
+    ``dtype``: of the E_k.
+    ``device`` ({"cpu", "cuda"}): device of the vectors.
     """
 
     def __init__(

@@ -143,10 +143,8 @@ def diagonal_factors(products: Products, group: Ids) -> tuple[complex, dict[int,
     Where the factors of a Kronecker sum have multiples of I as blocks of their diagonals, these
     cannot be told apart from the identity; in modes of size 1 they always are.
 
-    Raises
-    ------
-    TermsNotFoundError
-        If the products are no such sum, or the grid lacks the cells on its axes.
+    Raises `TermsNotFoundError` if the products are no such sum, or the grid lacks the cells on its
+    axes.
     """
     cells = products.cells
     values = np.zeros(len(cells), products.scalars.dtype)

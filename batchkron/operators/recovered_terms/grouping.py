@@ -23,8 +23,6 @@ def groupings(
 
     What is sent back are the products of groups that were no terms, to be grouped otherwise.
 
-    Notes
-    -----
     A node is a matrix of a mode at a pair of 1-D cells. Products that have a node in common belong
     to one term: terms are the connected components of the graph of products and nodes. Where they
     have a 1-D operator, or some of its blocks, in common, the order of the products may tell them

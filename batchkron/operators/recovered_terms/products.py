@@ -22,12 +22,8 @@ class TermsNotFoundError(TypeError):
 class Entries(NamedTuple):
     """The distinct pairs (row, column) of 1-D cells of some products in one mode.
 
-    Attributes
-    ----------
-    keys : ndarray of int64, (count,)
-        row * width + column, ascending.
-    numbers : ndarray of int64, (products,)
-        Which of them each product has.
+    ``keys`` (ndarray of int64, (count,)): row * width + column, ascending.
+    ``numbers`` (ndarray of int64, (products,)): which of them each product has.
     """
 
     keys: Ids
@@ -37,32 +33,19 @@ class Entries(NamedTuple):
 class Products:
     """The products of a list that are not zero, without the factors that are multiples of I.
 
-    Parameters
-    ----------
-    spec : BatchSpec
-        One system of square products, with finite values.
-    cells : ndarray of int64, (num_blocks, modes)
-        The multi-index of each block.
-    only_ones : bool
-        Whether factors c I count as identities for c = 1 alone. If not, they do for any c but in
-        modes of size 1, where everything is a multiple of I.
-
-    Attributes
-    ----------
-    pools : list of ndarray, (count_k, n_k, n_k)
-        The distinct matrices of each mode, at least in double precision.
-    ids : list of ndarray of int64, (products,)
-        The matrix of each product, for each mode.
-    outputs, inputs : ndarray of int64, (products,)
-        The blocks.
-    scalars : ndarray, (products,)
-        The weights times the multiples of the identities.
-    acting : ndarray of bool, (products, modes)
-        Whether a product acts on a mode: its factor is no multiple of I, or the 1-D cells differ.
-    width : int
-        More than the largest 1-D cell.
-    rounding : float
-        The unit roundoff of the list's numbers.
+    ``spec``: one system of square products, with finite values.
+    ``cells`` (ndarray of int64, (num_blocks, modes)): the multi-index of each block.
+    ``only_ones``: whether factors c I count as identities for c = 1 alone. If not, they do for any
+      c but in modes of size 1, where everything is a multiple of I.
+    ``pools`` (list of ndarray, (count_k, n_k, n_k)): the distinct matrices of each mode, at least
+      in double precision.
+    ``ids`` (list of ndarray of int64, (products,)): the matrix of each product, for each mode.
+    ``outputs``, ``inputs`` (ndarray of int64, (products,)): the blocks.
+    ``scalars`` (ndarray, (products,)): the weights times the multiples of the identities.
+    ``acting`` (ndarray of bool, (products, modes)): whether a product acts on a mode: its factor is
+      no multiple of I, or the 1-D cells differ.
+    ``width``: more than the largest 1-D cell.
+    ``rounding``: the unit roundoff of the list's numbers.
     """
 
     def __init__(self, spec: BatchSpec, cells: Ids, *, only_ones: bool) -> None:

@@ -35,8 +35,6 @@ def extended(
     needed: it is not checked whether the unsplit modes couple the cells that the split modes reach.
     Raises ValueError if too many cells would be added.
 
-    Notes
-    -----
     An intermediate cell has some indices of an input cell, and all others of an output cell. So a
     cell that is reached from an input is kept only if some output has the same indices along all
     modes that are applied already, and the other way round. Without this test, a few cells of fine
@@ -57,12 +55,8 @@ class _Growth:
 
     In each mode a cell's 1-D index is represented by its rank among the grid's distinct indices.
 
-    Parameters
-    ----------
-    cells : ndarray of int64, (num_cells, modes)
-        The grid's cells.
-    matrices : sequence of BlockMatrix
-        The 1-D operators.
+    ``cells`` (ndarray of int64, (num_cells, modes)): the grid's cells.
+    ``matrices``: the 1-D operators.
     """
 
     def __init__(self, cells: Ids, matrices: Sequence[BlockMatrix]) -> None:

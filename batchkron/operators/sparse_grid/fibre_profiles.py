@@ -24,12 +24,10 @@ _Key: TypeAlias = tuple[Connections, Part, bool]
 class Table(NamedTuple):
     """A list of entries for each cell of all profiles.
 
-    Attributes
-    ----------
-    starts : ndarray of int, (cells + 1,)
-        Cell i has the entries ``starts[i]`` to ``starts[i + 1] - 1``.
-    columns : tuple of ndarray of int, (entries,)
-        The components of each entry, one array per component.
+    ``starts`` (ndarray of int, (cells + 1,)): cell i has the entries ``starts[i]`` to
+      ``starts[i + 1] - 1``.
+    ``columns`` (tuple of ndarray of int, (entries,)): the components of each entry, one array per
+      component.
     """
 
     starts: Ids
@@ -50,19 +48,10 @@ class Table(NamedTuple):
 class Profiles:
     """Distinct sets of 1-D cells.
 
-    Parameters
-    ----------
-    cells : ndarray of int64, (count,)
-        The sets one after another, each ascending.
-    bounds : ndarray of int64, (sets + 1,)
-        Set i is ``cells[bounds[i]:bounds[i + 1]]``.
-    known : Profiles, optional
-        Profiles of another grid; the tables of sets that occur there are copied.
-
-    Attributes
-    ----------
-    num_new : int
-        Number of sets that do not occur in ``known``.
+    ``cells`` (ndarray of int64, (count,)): the sets one after another, each ascending.
+    ``bounds`` (ndarray of int64, (sets + 1,)): set i is ``cells[bounds[i]:bounds[i + 1]]``.
+    ``known``: profiles of another grid; the tables of sets that occur there are copied.
+    ``num_new``: number of sets that do not occur in ``known``.
     """
 
     def __init__(self, cells: Ids, bounds: Ids, known: Profiles | None = None) -> None:

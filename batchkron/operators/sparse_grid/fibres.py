@@ -15,12 +15,8 @@ __all__ = ["Edges", "Fibres", "is_closed_by_level"]
 class Edges(NamedTuple):
     """Pairs of cells that a sweep couples, sorted by output, then by the input's 1-D index.
 
-    Attributes
-    ----------
-    outputs, inputs : ndarray of int, (edges,)
-        The cells' numbers in the grid.
-    blocks : ndarray of int, (edges,)
-        The block of the 1-D operator for each pair.
+    ``outputs``, ``inputs`` (ndarray of int, (edges,)): the cells' numbers in the grid.
+    ``blocks`` (ndarray of int, (edges,)): the block of the 1-D operator for each pair.
     """
 
     outputs: Ids
@@ -34,14 +30,9 @@ class Fibres:
     A fibre is a set of cells that differ in that mode's index only; its profile is the set of these
     indices.
 
-    Parameters
-    ----------
-    cells : ndarray of int64, (num_cells, modes)
-        Multi-indices of the cells; rows are distinct.
-    mode : int
-        The mode along which fibres run.
-    known : Profiles, optional
-        Profiles of another grid along this mode, whose couplings are reused.
+    ``cells`` (ndarray of int64, (num_cells, modes)): multi-indices of the cells; rows are distinct.
+    ``mode``: the mode along which fibres run.
+    ``known``: profiles of another grid along this mode, whose couplings are reused.
     """
 
     def __init__(self, cells: Ids, mode: int, known: Profiles | None = None) -> None:

@@ -22,10 +22,8 @@ class LinkedBlocks:
 
     `SparseGridOperator.link` returns it. Write to ``values`` and call `update`.
 
-    Attributes
-    ----------
-    values : ndarray, shape (count,)
-        The vector, where the operator is, of its dtype; zeros at first.
+    ``values`` (ndarray, shape (count,)): the vector, where the operator is, of its dtype; zeros at
+      first.
     """
 
     def __init__(

@@ -112,21 +112,12 @@ class _Vector(NamedTuple):
 class SweepListing:
     """The sum of an operator's terms as a list of sweeps.
 
-    Parameters
-    ----------
-    spec : SweepSpec
-        The operator.
-    stage : Stage
-        Its sweeps.
-
-    Attributes
-    ----------
-    sweeps : SweepList
-    sums : tuple of SweepSum
-        The matrices of each part of each step, in their order.
-    cells : tuple of ndarray of int, one for each vector of ``sweeps``
-        The cells of its blocks, ascending: numbers of the operator's cells, and from their number
-        on of cells that were added to its grid.
+    ``spec``: the operator.
+    ``stage``: its sweeps.
+    ``sums``: the matrices of each part of each step, in their order.
+    ``cells`` (tuple of ndarray of int, one for each vector of ``sweeps``): the cells of its blocks,
+      ascending: numbers of the operator's cells, and from their number on of cells that were added
+      to its grid.
     """
 
     def __init__(self, spec: SweepSpec, stage: Stage) -> None:

@@ -43,12 +43,9 @@ from batchkron.spec.kron import Array
 class _Known(NamedTuple):
     """Results that an operator of the same terms on another grid can reuse.
 
-    Attributes
-    ----------
-    grid, hull : dict of int to Profiles
-        For each mode the profiles of the fibres of the grid, and of the grid with added cells.
-    sums : dict
-        The couplings of sums of its matrices.
+    ``grid``, ``hull`` (dict of int to Profiles): for each mode the profiles of the fibres of the
+      grid, and of the grid with added cells.
+    ``sums``: the couplings of sums of its matrices.
     """
 
     grid: dict[int, Profiles] = {}  # noqa: RUF012

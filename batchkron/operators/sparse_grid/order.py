@@ -19,16 +19,11 @@ HALVES: tuple[Part, Part] = ("upper", "lower")  # the parts of a split 1-D opera
 class SweepOrder(NamedTuple):
     """The order in which the modes of one term are swept, as pairs (mode, matrix).
 
-    Attributes
-    ----------
-    term : int
-        Index of the term.
-    split : tuple of (mode, matrix)
-        The split modes, in the order of their upper sweeps; lower sweeps have the reverse order.
-    full : (mode, matrix)
-        The mode that is not split; matrix is -1 if the term is the identity.
-    missing : bool
-        Whether sweeps along the split modes may need cells outside the grid.
+    ``term``: index of the term.
+    ``split`` (tuple of (mode, matrix)): the split modes, in the order of their upper sweeps; lower
+      sweeps have the reverse order.
+    ``full`` ((mode, matrix)): the mode that is not split; matrix is -1 if the term is the identity.
+    ``missing``: whether sweeps along the split modes may need cells outside the grid.
     """
 
     term: int
@@ -40,12 +35,9 @@ class SweepOrder(NamedTuple):
 class Cells:
     """A set of cells with its fibres, which are built on the first request.
 
-    Parameters
-    ----------
-    cells : ndarray of int64, (num_cells, modes)
-        Multi-indices of the cells; rows are distinct.
-    known : mapping of int to Profiles
-        For each mode the profiles of another set's fibres, whose couplings are reused.
+    ``cells`` (ndarray of int64, (num_cells, modes)): multi-indices of the cells; rows are distinct.
+    ``known`` (mapping of int to Profiles): for each mode the profiles of another set's fibres,
+      whose couplings are reused.
     """
 
     def __init__(self, cells: Ids, known: Mapping[int, Profiles]) -> None:

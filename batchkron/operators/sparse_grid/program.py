@@ -19,23 +19,12 @@ __all__ = ["SweepProgram"]
 class SweepProgram:
     """The sum of an operator's terms as a list of sweeps, ready to run.
 
-    Parameters
-    ----------
-    spec : SweepSpec
-        The operator.
-    stage : Stage
-        Its sweeps.
-
-    Attributes
-    ----------
-    num_sweeps : int
-        Number of sweeps.
-    multiply_adds : int
-        Multiply-adds for one vector.
-    num_edges : int
-        Number of pairs of cells that the sweeps couple.
-    apply_fast : callable, optional
-        The fast path of plans on a device.
+    ``spec``: the operator.
+    ``stage``: its sweeps.
+    ``num_sweeps``: number of sweeps.
+    ``multiply_adds``: multiply-adds for one vector.
+    ``num_edges``: number of pairs of cells that the sweeps couple.
+    ``apply_fast``: the fast path of plans on a device.
     """
 
     def __init__(self, spec: SweepSpec, stage: Stage) -> None:

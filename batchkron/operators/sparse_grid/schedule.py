@@ -42,16 +42,11 @@ MatrixSums: TypeAlias = dict[tuple[int, tuple[int, ...]], _SumOfMatrices]
 class Sweep(NamedTuple):
     """A sweep: the sum of c_term A_matrix along one mode, as pairs of coupled cells.
 
-    Attributes
-    ----------
-    mode : int
-        The mode.
-    edges : Edges
-        Pairs of coupled cells; their blocks are those of the sum.
-    pairs : tuple of (matrix, term)
-        The summands; matrix -1 is the identity, term -1 the coefficient 1.
-    places : tuple of ndarray of int
-        For each pair, the block of the sum to which each of the matrix's blocks is added.
+    ``mode``: the mode.
+    ``edges``: pairs of coupled cells; their blocks are those of the sum.
+    ``pairs`` (tuple of (matrix, term)): the summands; matrix -1 is the identity, term -1 the
+      coefficient 1.
+    ``places``: for each pair, the block of the sum to which each of the matrix's blocks is added.
     """
 
     mode: int
@@ -70,14 +65,10 @@ class Sweep(NamedTuple):
 class Stage:
     """The work that computes one vector from another: the sum of sweeps and branches.
 
-    Attributes
-    ----------
-    sweeps : list of Sweep
-        Sweeps along modes that are not split.
-    branches : list of Branch
-        Upper and lower parts of split modes, each with the stage of the remaining modes.
-    needed, made : ndarray of bool, (cells,)
-        Cells of the input vector that are read, and of the output vector that are written.
+    ``sweeps``: sweeps along modes that are not split.
+    ``branches``: upper and lower parts of split modes, each with the stage of the remaining modes.
+    ``needed``, ``made`` (ndarray of bool, (cells,)): cells of the input vector that are read, and
+      of the output vector that are written.
     """
 
     needed: Mask
@@ -114,8 +105,6 @@ def needed_sweeps(
     ``hull`` has all cells that sweeps may need; the operator's come first. Sums of its matrices
     that are not in ``sums`` yet are added there. Raises ValueError if there are too many sweeps.
 
-    Notes
-    -----
     Let U be the upper and L the lower part of the first split mode. Then f(x) = g(U x) + L g(x),
     where g applies the remaining modes in the same way; the last one is not split. Terms that begin
     with the same split modes share these sweeps. L reads only cells that have finer ones in their

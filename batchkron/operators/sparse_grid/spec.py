@@ -63,19 +63,15 @@ class BlockMatrix(NamedTuple):
 class SweepSpec:
     """The sum of c_t ⊗_k A_tk over the terms t, restricted to a set of cells.
 
-    Attributes
-    ----------
-    cells : ndarray of int64, (num_cells, modes)
-        Multi-indices of hierarchical cells; rows are distinct.
-    sizes : tuple of int
-        Basis functions per 1-D cell, for each mode.
-    matrices : tuple of BlockMatrix
-        The distinct 1-D operators, of dtype ``dtype``.
-    terms : tuple of tuples of int
-        For each term and mode the index of a matrix, -1 for the identity.
-    coefficients : ndarray of dtype ``dtype``, (terms,)
-    transforms : tuple of (ndarray (4, n, n) or None), optional
-        As of `KroneckerTerms`; products do not depend on them.
+    ``cells`` (ndarray of int64, (num_cells, modes)): multi-indices of hierarchical cells; rows are
+      distinct.
+    ``sizes``: basis functions per 1-D cell, for each mode.
+    ``matrices``: the distinct 1-D operators, of dtype ``dtype``.
+    ``terms`` (tuple of tuples of int): for each term and mode the index of a matrix, -1 for the
+      identity.
+    ``coefficients`` (ndarray of dtype ``dtype``, (terms,)).
+    ``transforms`` (tuple of (ndarray (4, n, n) or None)): as of `KroneckerTerms`; products do not
+      depend on them.
     """
 
     cells: Ids
@@ -101,10 +97,7 @@ def sweep_spec(
 ) -> SweepSpec:
     """Validate a grid and terms, and copy them.
 
-    Raises
-    ------
-    ValueError, TypeError, IndexError
-        As documented for `batchkron.SparseGridOperator`.
+    Raises `ValueError`, `TypeError`, `IndexError` as documented for `batchkron.SparseGridOperator`.
     """
     cells = checked_cells(getattr(grid, "cells", grid))
     sizes = _checked_sizes(n, cells.shape[1])
