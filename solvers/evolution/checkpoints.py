@@ -71,18 +71,12 @@ class CheckpointError(OSError):
 class CheckpointFile:
     """The file of checkpoints, and how often they are written.
 
-    Parameters
-    ----------
-    path : Path or None
-        The file; None writes nothing.
-    steps : int or None
-        Steps from one checkpoint to the next, counted from t0.
-    seconds : float or None
-        Wall-clock seconds from one checkpoint to the next. If both are None, only one is written,
-        at the end of the run.
-    at_end : bool
-        Whether the last state is always written; False if only that of a run that is stopped, or
-        that an exception ends after some step.
+    ``path``: the file; None writes nothing.
+    ``steps``: steps from one checkpoint to the next, counted from t0.
+    ``seconds``: wall-clock seconds from one checkpoint to the next. If both are None, only one is
+      written, at the end of the run.
+    ``at_end``: whether the last state is always written; False if only that of a run that is
+      stopped, or that an exception ends after some step.
     """
 
     path: Path | None
@@ -102,27 +96,16 @@ def as_checkpoint_file(
 ) -> CheckpointFile:
     """Check the arguments for checkpoints.
 
-    Parameters
-    ----------
-    path : path or None
-        The file; None writes nothing.
-    every : int, float, timedelta or None
-        An int is a number of steps; a float or a timedelta is wall-clock time (a float in
-        seconds); None writes only at the end of the run.
-    state, unknowns : ndarray, int
-        The initial state, and the number of unknowns of all of it.
-    ranks : Ranks, optional
-        The ranks that share the state; rank 0 writes the file.
-    at_end : bool
-        As of `CheckpointFile`.
+    ``path``: the file; None writes nothing.
+    ``every`` (int, float, timedelta or None): an int is a number of steps; a float or a timedelta
+      is wall-clock time (a float in seconds); None writes only at the end of the run.
+    ``state``, ``unknowns``: the initial state, and the number of unknowns of all of it.
+    ``ranks``: the ranks that share the state; rank 0 writes the file.
+    ``at_end``: as of `CheckpointFile`.
 
-    Raises
-    ------
-    ValueError
-        If ``every`` is not positive or given without a path, the path cannot be written, another
-        file would be overwritten, or a checkpoint of this size could not be read back.
-    TypeError
-        If ``every`` has another type, or the state is complex.
+    Raises `ValueError` if ``every`` is not positive or given without a path, the path cannot be
+    written, another file would be overwritten, or a checkpoint of this size could not be read back.
+    `TypeError` if ``every`` has another type, or the state is complex.
     """
     steps, seconds = _interval(every)
     if path is None:
@@ -150,24 +133,14 @@ def as_checkpoint_file(
 class SavedState(NamedTuple):
     """A state of a run, with what its checkpoint needs besides.
 
-    Attributes
-    ----------
-    u : ndarray, shape (N,)
-        The state, or this rank's block.
-    t : float
-        Its time.
-    point : ResumePoint
-        Its step, and the step size to continue with.
-    records : list of dict
-        The history until then.
-    problem : TimeProblem
-        The problem; if the grid follows the solution, on the grid of ``u``.
-    origin : (int, float) or None
-        As of `Integration`, if equal steps follow the grid.
-    grid : StoredGrid or None
-        The grid, if it follows the solution.
-    memory : (list of ndarray, list of float)
-        What the method needs of earlier steps; vectors (N,) and numbers.
+    ``u`` (ndarray, shape (N,)): the state, or this rank's block.
+    ``t``: its time.
+    ``point``: its step, and the step size to continue with.
+    ``records``: the history until then.
+    ``problem``: the problem; if the grid follows the solution, on the grid of ``u``.
+    ``origin``: as of `Integration`, if equal steps follow the grid.
+    ``grid``: the grid, if it follows the solution.
+    ``memory``: what the method needs of earlier steps; vectors (N,) and numbers.
     """
 
     u: Vector
@@ -188,23 +161,13 @@ class Checkpoints:
     run, because the state would then be lost. If ranks share the state, rank 0 gathers and writes
     it, after steps and at the end, not after an exception, which others might not know of.
 
-    Parameters
-    ----------
-    file : CheckpointFile
-        The file, and how often it is written.
-    integration : Integration
-        The problem, the method and its steps.
-    state : callable
-        Returns the `SavedState` to write. In a run whose grid follows the solution it is that of
-        the last adaptation: what happens between two of them depends on where they were.
-    problem_hash : str, optional
-        The identification of the problem, by default that of the integration's. It is given for a
-        run whose grid follows the solution.
-
-    Attributes
-    ----------
-    written : (int, float) or None
-        Step and time of the last checkpoint that was written.
+    ``file``: the file, and how often it is written.
+    ``integration``: the problem, the method and its steps.
+    ``state``: returns the `SavedState` to write. In a run whose grid follows the solution it is
+      that of the last adaptation: what happens between two of them depends on where they were.
+    ``problem_hash``: the identification of the problem, by default that of the integration's. It is
+      given for a run whose grid follows the solution.
+    ``written``: step and time of the last checkpoint that was written.
     """
 
     def __init__(
@@ -245,12 +208,8 @@ class Checkpoints:
     def after_step(self, step: int, *, waits: bool = False) -> None:
         """Write a checkpoint of the state after a step, if one is due.
 
-        Parameters
-        ----------
-        step : int
-            The number of the step.
-        waits : bool
-            Whether the state is written at the next adaptation of the grid instead.
+        ``step``: the number of the step.
+        ``waits``: whether the state is written at the next adaptation of the grid instead.
 
         Warns
         -----
@@ -289,12 +248,8 @@ class Checkpoints:
     def save(self) -> None:
         """Write the present state, unless that is done.
 
-        Raises
-        ------
-        OSError
-            If it cannot be written.
-        ValueError
-            If it is not finite, or there is no file.
+        Raises `OSError` if it cannot be written. `ValueError` if it is not finite, or there is no
+        file.
         """
         if self._file.path is None:
             raise ValueError("there is no file for it: give the run a checkpoint=")
@@ -317,10 +272,7 @@ class Checkpoints:
         A run whose state is lost writes no checkpoint at its end; for earlier ones, a warning was
         given.
 
-        Parameters
-        ----------
-        result : Result
-            The end of the run.
+        ``result``: the end of the run.
         """
         if self._failure is None or result.status.is_lost:
             return

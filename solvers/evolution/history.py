@@ -15,18 +15,12 @@ _MAX_MEASURED_STEPS = 2000
 class History:
     """The records of a run, which can be written as JSON; at most about 400, or 4000 if measured.
 
-    Parameters
-    ----------
-    steps : int or None
-        Steps of the whole run, of which about 200 are recorded at even distances. None if the
-        number is not known: then every second record is dropped whenever there are too many.
-    carried : list of dict
-        Records of the run that this one continues; some are dropped if there are too many.
-    adapts : bool
-        Whether changes of the grid are recorded as well; then, too, every second record is dropped
-        whenever there are too many.
-    measured : bool
-        Whether quantities are recorded; then ten times as many steps are.
+    ``steps``: steps of the whole run, of which about 200 are recorded at even distances. None if
+      the number is not known: then every second record is dropped whenever there are too many.
+    ``carried``: records of the run that this one continues; some are dropped if there are too many.
+    ``adapts``: whether changes of the grid are recorded as well; then, too, every second record is
+      dropped whenever there are too many.
+    ``measured``: whether quantities are recorded; then ten times as many steps are.
     """
 
     def __init__(
@@ -60,19 +54,12 @@ class History:
     def add(self, event: str, step: int, t: float, seconds: float, **more: Any) -> None:
         """Add a record.
 
-        Parameters
-        ----------
-        event : str
-            "start" (if quantities are recorded), "step", "resume", "adapt", "repeat", or the status
-            at the end.
-        step : int
-            The step's number, counted from t0.
-        t : float
-            The time after the step.
-        seconds : float
-            Wall-clock seconds since this run, or its continuation, began.
-        **more
-            Further details, which can be written as JSON.
+        ``event``: "start" (if quantities are recorded), "step", "resume", "adapt", "repeat", or the
+          status at the end.
+        ``step``: the step's number, counted from t0.
+        ``t``: the time after the step.
+        ``seconds``: wall-clock seconds since this run, or its continuation, began.
+        ``**more``: further details, which can be written as JSON.
         """
         record = {"event": event, "step": step, "t": t, "seconds": round(seconds, 6), **more}
         self.records.append(record)

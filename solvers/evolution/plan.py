@@ -34,14 +34,10 @@ def first_grid(
 ) -> tuple[GridFollower, Integration]:
     """Return what decides about the grid, and the integration on the grid of the first state.
 
-    Parameters
-    ----------
-    integration : Integration
-        The integration on the problem's own grid.
-    adapt : Adapt
-        The rule.
-    follows_grid : bool
-        Whether equal steps are the problem's default ones, which follow its finest cells.
+    ``integration``: the integration on the problem's own grid.
+    ``adapt``: the rule.
+    ``follows_grid``: whether equal steps are the problem's default ones, which follow its finest
+      cells.
     """
     problem, resumed = integration.problem, integration.resumed
     identity = problem_hash(problem, initial_state(problem))
@@ -131,12 +127,8 @@ def refuse_for_ranks(
 def refuse_solver(integration: Integration, solver: Any, preconditioner: Any) -> None:
     """Raise for a solver that a method does not use or does not know, or a method not for ranks.
 
-    Raises
-    ------
-    ValueError
-        If the method solves no system, or the preconditioner's name is unknown.
-    TypeError
-        If steps of the method need the whole state, which ranks share.
+    Raises `ValueError` if the method solves no system, or the preconditioner's name is unknown.
+    `TypeError` if steps of the method need the whole state, which ranks share.
     """
     method = integration.method
     if integration.ranks is not None and not method.works_on_ranks:

@@ -38,33 +38,18 @@ _MAX_GROWTH = 4  # of the number of steps from one batch to the next; chosen by 
 class Stepping:
     """The state of a run, and its next steps.
 
-    Parameters
-    ----------
-    integration : Integration
-        The problem, the method and the first state.
-    stepper : Stepper
-        The method with its workspace.
-    doubling : StepDoubling or None
-        The guard that compares steps with half steps; None if they are known to be stable.
-    observer : Observer
-        Finds events and takes samples inside of steps.
-
-    Attributes
-    ----------
-    control : StepControl
-        The times and the number of the steps.
-    trial : TrialSteps
-        The state, and steps that are tried.
-    dense : StepInterpolant or None
-        The solution inside the last step, where the observer needs it.
-    growth, doubling : guard
-        What looks for instability; ``doubling`` may be None.
-    instability : str
-        A guard's text if the last step shows instability.
-    event : EventRecord or None
-        The terminal event, if one has ended the run.
-    failed_solve : KrylovResult or None
-        The linear solve that has ended the run.
+    ``integration``: the problem, the method and the first state.
+    ``stepper``: the method with its workspace.
+    ``doubling``: the guard that compares steps with half steps; None if they are known to be
+      stable.
+    ``observer``: finds events and takes samples inside of steps.
+    ``control``: the times and the number of the steps.
+    ``trial``: the state, and steps that are tried.
+    ``dense``: the solution inside the last step, where the observer needs it.
+    ``growth``, ``doubling`` (guard): what looks for instability; ``doubling`` may be None.
+    ``instability``: a guard's text if the last step shows instability.
+    ``event``: the terminal event, if one has ended the run.
+    ``failed_solve``: the linear solve that has ended the run.
     """
 
     def __init__(
@@ -115,17 +100,10 @@ class Stepping:
     def take_several(self, most: int, record: Callable[[float], None]) -> bool:
         """Take several steps, without looking at what is between them, if guards allow it.
 
-        Parameters
-        ----------
-        most : int
-            Number of steps after which the run has to be looked at.
-        record : callable
-            Gets ‖u‖₂ after each step.
+        ``most``: number of steps after which the run has to be looked at.
+        ``record``: gets ‖u‖₂ after each step.
 
-        Returns
-        -------
-        bool
-            Whether steps were taken; if not, the next one is to be taken singly.
+        Returns whether steps were taken; if not, the next one is to be taken singly.
         """
         control, trial = self.control, self.trial
         assert isinstance(control, FixedSteps)
@@ -215,10 +193,7 @@ class Stepping:
 class BatchSize:
     """Learns how many steps take a twentieth of a second, and which are to be taken singly.
 
-    Parameters
-    ----------
-    ranks : Ranks, optional
-        The ranks that share the state: all of them go by the slowest one's clock.
+    ``ranks``: the ranks that share the state: all of them go by the slowest one's clock.
     """
 
     def __init__(self, ranks: Ranks | None = None) -> None:

@@ -193,12 +193,8 @@ def rule_of_run(problem: Any, adapt: Adapt | bool | None) -> Adapt | None:
 def adaptive_problem(problem: Any, adapt: Any) -> AdaptiveProblem:
     """Return a problem with a rule by which its grid follows the solution.
 
-    Raises
-    ------
-    TypeError
-        If ``adapt`` is not an Adapt, or the problem has no method ``adaptive``.
-    ValueError
-        If the rule does not fit the problem.
+    Raises `TypeError` if ``adapt`` is not an Adapt, or the problem has no method ``adaptive``.
+    `ValueError` if the rule does not fit the problem.
     """
     if not isinstance(adapt, Adapt):
         raise TypeError(

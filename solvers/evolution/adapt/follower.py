@@ -19,33 +19,20 @@ _MAX_REPEATS = 3
 class GridFollower:
     """Decides at which steps the grid of a run changes, and whether steps are repeated.
 
-    Parameters
-    ----------
-    adapt : Adapt
-        The rule.
-    grid : AdaptiveProblem
-        The problem on the grid of its initial state.
-    length : float
-        The length of the run in time.
-    follows_grid : bool
-        Whether equal steps are the problem's default ones, which follow its finest cells.
-    problem_hash : str
-        The identification of the problem on its own grid, for checkpoints.
-    undefined : NotPhysicalError, optional
-        Why f or the rule's weight is not defined for the initial state, which ends the run.
-
-    Attributes
-    ----------
-    grid : AdaptiveProblem
-        The problem on the present grid.
-    start_t, start_u : float, ndarray
-        The time of the last adaptation, and a copy of the state on the grid of the steps since.
-    saved : object
-        What the run has saved of its other parts there, to repeat the steps.
-    repeats : int
-        Number of times that the present interval has been repeated.
-    outcome : AdaptOutcome
-        Whether the largest level has kept cells from being refined.
+    ``adapt``: the rule.
+    ``grid``: the problem on the grid of its initial state.
+    ``length``: the length of the run in time.
+    ``follows_grid``: whether equal steps are the problem's default ones, which follow its finest
+      cells.
+    ``problem_hash``: the identification of the problem on its own grid, for checkpoints.
+    ``undefined``: why f or the rule's weight is not defined for the initial state, which ends the
+      run.
+    ``grid``: the problem on the present grid.
+    ``start_t``, ``start_u``: the time of the last adaptation, and a copy of the state on the grid
+      of the steps since.
+    ``saved``: what the run has saved of its other parts there, to repeat the steps.
+    ``repeats``: number of times that the present interval has been repeated.
+    ``outcome``: whether the largest level has kept cells from being refined.
     """
 
     start_t: float
@@ -80,12 +67,8 @@ class GridFollower:
     def look(self, u: Vector, t: float) -> AdaptiveProblem:
         """Return the problem on the grid that a state needs; the run goes on, or back to the start.
 
-        Parameters
-        ----------
-        u : ndarray, shape (N,)
-            The state.
-        t : float
-            Its time.
+        ``u`` (ndarray, shape (N,)): the state.
+        ``t``: its time.
         """
         interval = t - self.start_t
         return self.grid.changed(u, t, self._adapt.horizon_of(self._length, interval), interval)

@@ -31,19 +31,11 @@ class GrowthBound:
     ω is the largest eigenvalue of (A + A^H) / 2. Without the factor 10³ it bounds every exact
     solution, including transient growth.
 
-    Parameters
-    ----------
-    problem : object
-        The problem with ``rhs``; without an operator it has no bound.
-    t : float
-        The time at which the run begins or continues.
-    u : ndarray, shape (N,)
-        The state at that time.
-    ranks : Ranks, optional
-        The ranks that share the state.
+    ``problem``: the problem with ``rhs``; without an operator it has no bound.
+    ``t``: the time at which the run begins or continues.
+    ``u`` (ndarray, shape (N,)): the state at that time.
+    ``ranks``: the ranks that share the state.
 
-    Notes
-    -----
     As long as the norm is below the bound computed last, a step costs one comparison. Otherwise the
     bound is updated: the source f(t, 0) is sampled since the last update and in the last step, and
     the integral is estimated by its largest value. If the norm is still beyond the bound, ω is

@@ -61,21 +61,12 @@ class StepDoubling:
     not, and the factor by which the state grows from one to the next does not fall, as it does for
     an exponential.
 
-    Parameters
-    ----------
-    make : callable
-        ``make(dt)`` returns a new stepper of the run's method.
-    dt : float
-        The step of the run.
-    steps : int
-        The number of the last step.
-    ranks : Ranks, optional
-        The ranks that share the state.
-    is_linear : bool
-        Whether f is known to be linear.
+    ``make``: ``make(dt)`` returns a new stepper of the run's method.
+    ``dt``: the step of the run.
+    ``steps``: the number of the last step.
+    ``ranks``: the ranks that share the state.
+    ``is_linear``: whether f is known to be linear.
 
-    Notes
-    -----
     A perturbation grows too much if the same growth in each step of the run would more than double
     it, as in `stability`. The change of the state itself is not a criterion: beyond the stability
     limit it may be slow (R(z) of `rk4` is positive there).

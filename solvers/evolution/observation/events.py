@@ -139,15 +139,9 @@ class EventRecord:
 class EventDetector:
     """Finds the events in the steps of a run.
 
-    Parameters
-    ----------
-    events : Event, callable, or sequence of them
-        The events to find.
+    ``events`` (Event, callable, or sequence of them): the events to find.
 
-    Raises
-    ------
-    TypeError
-        If an event is not a function.
+    Raises `TypeError` if an event is not a function.
     """
 
     def __init__(self, events: Sequence[Any] | Any) -> None:

@@ -21,17 +21,9 @@ _NODES = 4  # rates through which a polynomial is laid: its integral over a step
 class MomentWeights:
     """The weights w of a moment, ∫ v_1^k_1 v_2^k_2 … f dV = Σ w_i u_i.
 
-    Parameters
-    ----------
-    problem : object
-        With ``moment_weights(powers)``.
-    powers : object
-        The powers, as the problem's method takes them.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (N,)
-        w on the problem's grid.
+    ``problem``: with ``moment_weights(powers)``.
+    ``powers``: the powers, as the problem's method takes them.
+    ``weights`` (ndarray, shape (N,)): w on the problem's grid.
     """
 
     def __init__(self, problem: Any, powers: Any) -> None:
@@ -48,15 +40,9 @@ class MomentWeights:
 class Outflow:
     """∫ rate dt, the integral of a problem's outflow over the states that it is called with.
 
-    Parameters
-    ----------
-    problem : object
-        With ``outflow_rate(t, u)`` and ``integral(u)``.
-    warn_at : float
-        A UserWarning is given once when this share of ∫ f at the beginning has flowed out.
+    ``problem``: with ``outflow_rate(t, u)`` and ``integral(u)``.
+    ``warn_at``: a UserWarning is given once when this share of ∫ f at the beginning has flowed out.
 
-    Notes
-    -----
     The rates of the last four states are interpolated by a polynomial, whose integral over the last
     step is added. As long as there are fewer states, its integral from the first of them is taken.
     The error is O(dt⁴), as in the formulas of Adams and Moulton, and no state inside a step is

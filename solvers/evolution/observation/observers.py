@@ -147,25 +147,13 @@ class Watched:
 class Observer:
     """Records samples, events and quantities in every step of a run.
 
-    Parameters
-    ----------
-    at : sequence of float
-        Times at which the state is recorded.
-    events : sequence of Event or callable
-        The events to find.
-    watch : mapping of str to Quantity, callable or weights
-        The quantities to measure.
-    interval : tuple of float
-        The first and last time of the run; of a resumed run, t0 and the last time.
-    ranks : Ranks, optional
-        The ranks that share the state.
+    ``at``: times at which the state is recorded.
+    ``events``: the events to find.
+    ``watch`` (mapping of str to Quantity, callable or weights): the quantities to measure.
+    ``interval``: the first and last time of the run; of a resumed run, t0 and the last time.
+    ``ranks``: the ranks that share the state.
 
-    Raises
-    ------
-    ValueError
-        If a time is not in the interval.
-    TypeError
-        If an event is no function.
+    Raises `ValueError` if a time is not in the interval. `TypeError` if an event is no function.
     """
 
     def __init__(

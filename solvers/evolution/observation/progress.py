@@ -20,12 +20,8 @@ class RemainingTime:
     The first half is not used because it may contain work that is done only once, such as filling
     caches. Half of the steps are enough to average over occasional work such as checkpoints.
 
-    Parameters
-    ----------
-    first, steps : int
-        The step at which the run begins, and the last step.
-    clock : callable
-        Returns the time in seconds.
+    ``first``, ``steps``: the step at which the run begins, and the last step.
+    ``clock``: returns the time in seconds.
     """
 
     def __init__(self, first: int, steps: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -99,14 +95,9 @@ class _Stream:
 class ProgressBar:
     """A bar on a terminal, with the remaining time.
 
-    Parameters
-    ----------
-    first, steps : int
-        The step at which the run begins, and the last step.
-    stays : bool
-        Whether the bar remains visible after the run.
-    clock : callable
-        Returns the time in seconds.
+    ``first``, ``steps``: the step at which the run begins, and the last step.
+    ``stays``: whether the bar remains visible after the run.
+    ``clock``: returns the time in seconds.
     """
 
     def __init__(
@@ -149,12 +140,8 @@ class ProgressBar:
 class ProgressLines:
     """Ten lines during a run, for a log file.
 
-    Parameters
-    ----------
-    first, steps : int
-        The step at which the run begins, and the last step.
-    clock : callable
-        Returns the time in seconds.
+    ``first``, ``steps``: the step at which the run begins, and the last step.
+    ``clock``: returns the time in seconds.
     """
 
     def __init__(

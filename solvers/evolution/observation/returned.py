@@ -16,19 +16,11 @@ __all__ = ["number_or_bool"]
 def number_or_bool(given: Any, what: str, t: float) -> float | bool:
     """Return a real number or a bool, also one that is an array's only element.
 
-    Parameters
-    ----------
-    given : object
-        The value; arrays of any library with ``shape`` and ``item()``.
-    what : str
-        The function that returned it, for the error.
-    t : float
-        The time, for the error.
+    ``given``: the value; arrays of any library with ``shape`` and ``item()``.
+    ``what``: the function that returned it, for the error.
+    ``t``: the time, for the error.
 
-    Raises
-    ------
-    TypeError
-        If it is something else: None, a complex number, text, or several numbers.
+    Raises `TypeError` if it is something else: None, a complex number, text, or several numbers.
     """
     refuse_masked(given, f"what {what} returns")
     found = given

@@ -30,14 +30,9 @@ _MAX_KNOWN = 64  # largest number of cached pairs of matrices (20 × 20); chosen
 class Worst:
     """The component that a step amplifies most, relative to the solution.
 
-    Parameters
-    ----------
-    excess : float
-        See `excess_growth`.
-    factor : float
-        The factor by which the step multiplies it.
-    rate : float
-        The rate with which the solution changes it.
+    ``excess``: see `excess_growth`.
+    ``factor``: the factor by which the step multiplies it.
+    ``rate``: the rate with which the solution changes it.
     """
 
     excess: float
@@ -49,14 +44,10 @@ class Worst:
 class Parts:
     """The parts of A = A_E + A_I, projected on orthonormal vectors V.
 
-    Parameters
-    ----------
-    explicit, implicit : ndarray, shape (m, m), complex128
-        V^H A_E V and V^H A_I V.
-    is_whole : bool
-        Whether V spans the whole space, so that the projected problem is all of it.
-    is_complete : bool
-        Whether V is as large as asked for, or both parts map it into itself; not if A_E alone does.
+    ``explicit``, ``implicit`` (ndarray, shape (m, m), complex128): V^H A_E V and V^H A_I V.
+    ``is_whole``: whether V spans the whole space, so that the projected problem is all of it.
+    ``is_complete``: whether V is as large as asked for, or both parts map it into itself; not if
+      A_E alone does.
     """
 
     explicit: NDArray[np.complex128]

@@ -31,21 +31,12 @@ _MIN_RATIO = 1e-6  # smallest result relative to the step of the run
 def check_imex_step(integration: Integration, make_stepper: MakeStepper | None) -> StepCheck:
     """Check the step of an IMEX run of a linear problem.
 
-    Parameters
-    ----------
-    integration : Integration
-        Its f is A(t) u + s(t), and its steps are equal.
-    make_stepper : callable or None
-        ``make_stepper(integration)`` returns a function of dt that returns a stepper. Without it,
-        no step is taken, and only runs of few unknowns are refused.
+    ``integration``: its f is A(t) u + s(t), and its steps are equal.
+    ``make_stepper``: ``make_stepper(integration)`` returns a function of dt that returns a stepper.
+      Without it, no step is taken, and only runs of few unknowns are refused.
 
-    Returns
-    -------
-    StepCheck
-        The result.
+    Returns the result.
 
-    Notes
-    -----
     A step is stable as for explicit methods: in the whole run no component is amplified by more
     than 2, relative to the solution.
 

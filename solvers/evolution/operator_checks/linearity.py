@@ -54,12 +54,8 @@ _DIFFERENCED = 1e-7
 class _Defect:
     """The difference of f(u + v) - f(u) and A v, and the norms of its terms.
 
-    Attributes
-    ----------
-    size : float
-        ‖f(u + v) - f(u) - A v‖.
-    at_end, change, product : float
-        ‖f(u + v)‖, ‖f(u + v) - f(u)‖ and ‖A v‖.
+    ``size``: ‖f(u + v) - f(u) - A v‖.
+    ``at_end``, ``change``, ``product``: ‖f(u + v)‖, ‖f(u + v) - f(u)‖ and ‖A v‖.
     """
 
     size: float
@@ -161,21 +157,12 @@ def refuse_nonlinear(integration: Integration) -> None:
     methods, for methods that are declared ``nonlinear``, and for problems whose ``is_linear`` is
     True and belongs to their ``rhs``.
 
-    Parameters
-    ----------
-    integration : Integration
-        The integration.
+    ``integration``: the integration.
 
-    Raises
-    ------
-    ValueError
-        If the difference is larger than rounding and the precision of operators explain; the text
-        has the difference and alternatives.
-    TypeError
-        If the problem has no operator.
+    Raises `ValueError` if the difference is larger than rounding and the precision of operators
+    explain; the text has the difference and alternatives. `TypeError` if the problem has no
+    operator.
 
-    Notes
-    -----
     A difference d is accepted if ‖d‖ ≤ τ (‖f(t, u + v)‖ + ‖f(t, u)‖ + ‖A v‖) + ρ ν ‖v‖, where
     ν = ‖A r‖ / ‖r‖ for the random vector r, τ = max(1e-6, 1000 ε) and ρ = max(1e-7, 30 ε); for
     matrices and operators of batchkron τ = max(1e-7, 1000 ε) and ρ = 30 ε. ε is that of the state's

@@ -38,15 +38,9 @@ _MARGIN = 1.25
 def is_explicit_and_linear(integration: Integration) -> bool:
     """Return whether an explicit method takes equal steps of f(t, u) = A(t) u + s(t).
 
-    Parameters
-    ----------
-    integration : Integration
-        The integration.
+    ``integration``: the integration.
 
-    Returns
-    -------
-    bool
-        False also if the problem has no operator A, f is not A u + s, or there are no unknowns.
+    Result: False also if the problem has no operator A, f is not A u + s, or there are no unknowns.
     """
     if integration.tolerances is not None or integration.method.implicit:
         return False
@@ -71,28 +65,16 @@ def check_stability(
 ) -> bool | None:
     """Raise if a step is unstable; return whether steps have to be compared with half steps.
 
-    Parameters
-    ----------
-    integration : Integration
-        The integration.
-    allow_unstable : bool
-        Do not check the step of a linear problem.
-    make_stepper : callable, optional
-        ``make_stepper(integration)`` returns a function of dt that returns a stepper, for the check
-        of IMEX methods by their steps. Without it, their steps are not refused for more than 20
-        unknowns.
+    ``integration``: the integration.
+    ``allow_unstable``: do not check the step of a linear problem.
+    ``make_stepper``: ``make_stepper(integration)`` returns a function of dt that returns a stepper,
+      for the check of IMEX methods by their steps. Without it, their steps are not refused for more
+      than 20 unknowns.
 
-    Returns
-    -------
-    bool or None
-        None if the explicit part of the method is known to be stable, or is not to be checked. Else
-        steps are to be compared, by `step_doubling`: True if f(t, u) = A(t) u + s(t), as far as is
-        known.
-
-    Raises
-    ------
-    UnstableStepError
-        If the step is not stable; the text has the largest stable one.
+    Result: None if the explicit part of the method is known to be stable, or is not to be checked.
+    Else steps are to be compared, by `step_doubling`: True if f(t, u) = A(t) u + s(t), as far as is
+    known. Raises `UnstableStepError` if the step is not stable; the text has the largest stable
+    one.
     """
     method = integration.method
     if integration.tolerances is not None or (method.implicit and not is_imex(method)):
@@ -114,15 +96,9 @@ def check_stability(
 def largest_explicit_step(integration: Integration) -> float:
     """Return the estimated largest stable step of an explicit method, at most the integration's.
 
-    Parameters
-    ----------
-    integration : Integration
-        An integration for which `is_explicit_and_linear` is True.
+    ``integration``: an integration for which `is_explicit_and_linear` is True.
 
-    Returns
-    -------
-    float
-        0 if there is none, or no estimate.
+    Result: 0 if there is none, or no estimate.
     """
     found = _ritz_values(integration)
     if found is None:
@@ -134,18 +110,10 @@ def largest_explicit_step(integration: Integration) -> float:
 def check_step(integration: Integration) -> StepCheck:
     """Check the step of an explicit run of a linear problem.
 
-    Parameters
-    ----------
-    integration : Integration
-        An integration for which `is_explicit_and_linear` is True.
+    ``integration``: an integration for which `is_explicit_and_linear` is True.
 
-    Returns
-    -------
-    StepCheck
-        The result; without information for a method that has no ``stability_polynomial``.
+    Returns the result; without information for a method that has no ``stability_polynomial``.
 
-    Notes
-    -----
     A step multiplies the component of the eigenvalue λ by R(dt λ), where R is the method's
     stability polynomial; the solution multiplies it by exp(dt λ). A step is called stable if in the
     whole run no component is amplified by more than 2, relative to max(1, |exp(dt λ)|) per step.

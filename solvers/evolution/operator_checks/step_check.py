@@ -28,21 +28,13 @@ _ROUNDING = 1e-10  # a value of log |R| per step up to this is a rounding error
 class UnstableStep:
     """A step for which a method is not stable.
 
-    Parameters
-    ----------
-    method : str
-        The method's name.
-    dt : float
-        The step of the run.
-    rate : complex
-        The rate λ with which the solution changes the component that is amplified most: an
-        eigenvalue of A, as estimated.
-    growth : float
-        The factor by which a step multiplies that component.
-    largest : float
-        The estimated largest stable step; 0 if there is none.
-    is_eigenvalue : bool
-        Whether the growth follows from λ, as that of an explicit method.
+    ``method``: the method's name.
+    ``dt``: the step of the run.
+    ``rate``: the rate λ with which the solution changes the component that is amplified most: an
+      eigenvalue of A, as estimated.
+    ``growth``: the factor by which a step multiplies that component.
+    ``largest``: the estimated largest stable step; 0 if there is none.
+    ``is_eigenvalue``: whether the growth follows from λ, as that of an explicit method.
     """
 
     method: str
@@ -76,10 +68,7 @@ class UnstableStep:
 class UnstableStepError(ValueError):
     """A step that is not stable, refused before a run.
 
-    Parameters
-    ----------
-    unstable : UnstableStep
-        Its description.
+    ``unstable``: its description.
     """
 
     def __init__(self, unstable: UnstableStep) -> None:
@@ -94,13 +83,9 @@ class UnstableStepError(ValueError):
 class StepCheck:
     """The result of the check of a step before the run.
 
-    Parameters
-    ----------
-    unstable : UnstableStep or None
-        A description if the step is unstable, else None.
-    is_safe : bool
-        Whether the step is below 0.8 times the estimated largest stable one; False if there is no
-        estimate. If False, the run is watched by step doubling.
+    ``unstable``: a description if the step is unstable, else None.
+    ``is_safe``: whether the step is below 0.8 times the estimated largest stable one; False if
+      there is no estimate. If False, the run is watched by step doubling.
     """
 
     unstable: UnstableStep | None

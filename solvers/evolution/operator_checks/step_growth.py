@@ -40,12 +40,8 @@ _ROUNDING = {"f": 1e-4, "F": 1e-4, "d": 1e-8, "D": 1e-8}
 class HomogeneousProblem:
     """u' = A(t) u, a linear problem without its sources, with the same implicit part A_I(t).
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        With f(t, u) = A(t) u + s(t).
-    initial : ndarray, shape (N,)
-        A vector of the run.
+    ``problem``: with f(t, u) = A(t) u + s(t).
+    ``initial`` (ndarray, shape (N,)): a vector of the run.
     """
 
     def __init__(self, problem: Any, initial: Vector) -> None:
@@ -91,16 +87,11 @@ class HomogeneousProblem:
 class StepGrowth:
     """The component that a step amplifies most.
 
-    Parameters
-    ----------
-    factor : float
-        The factor by which a step multiplies it.
-    excess : float
-        The log of that, minus the log of what the solution may do, see `excess_growth`.
-    rate : float
-        Re (v, A v) / (v, v) of the component v, the solution's rate.
-    vector : ndarray, shape (N,)
-        The component; of a complex one of a real problem its larger part. Its norm is 1.
+    ``factor``: the factor by which a step multiplies it.
+    ``excess``: the log of that, minus the log of what the solution may do, see `excess_growth`.
+    ``rate``: re (v, A v) / (v, v) of the component v, the solution's rate.
+    ``vector`` (ndarray, shape (N,)): the component; of a complex one of a real problem its larger
+      part. Its norm is 1.
     """
 
     factor: float
@@ -116,12 +107,8 @@ class StepGrowth:
 def excess_growth(factor: Any, grown: Any) -> Any:
     """Return log |factor| - 2 max(0, log of the solution's growth), elementwise.
 
-    Parameters
-    ----------
-    factor : complex or ndarray
-        What a step multiplies components by.
-    grown : float or ndarray
-        The log of what the solution multiplies them by, dt Re λ.
+    ``factor``: what a step multiplies components by.
+    ``grown``: the log of what the solution multiplies them by, dt Re λ.
     """
     with np.errstate(divide="ignore"):
         logs = np.log(np.abs(factor))
@@ -140,27 +127,15 @@ def growth_of_step(
 ) -> StepGrowth | None:
     """Return the component that a step of u' = A(t) u amplifies most.
 
-    Parameters
-    ----------
-    integration : Integration
-        The run, of a linear problem.
-    make_stepper : callable
-        ``make_stepper(integration)`` returns a function of dt that returns a stepper.
-    t, dt : float
-        The beginning of the step and its length.
-    start : ndarray, shape (N,)
-        A random vector of norm 1.
-    powers, steps : int
-        First this many steps are taken from ``start``, which damp what is stiff; then this many of
-        Arnoldi's method.
+    ``integration``: the run, of a linear problem.
+    ``make_stepper``: ``make_stepper(integration)`` returns a function of dt that returns a stepper.
+    ``t``, ``dt``: the beginning of the step and its length.
+    ``start`` (ndarray, shape (N,)): a random vector of norm 1.
+    ``powers``, ``steps``: first this many steps are taken from ``start``, which damp what is stiff;
+      then this many of Arnoldi's method.
 
-    Returns
-    -------
-    StepGrowth or None
-        None if a linear solve failed.
+    Result: None if a linear solve failed.
 
-    Notes
-    -----
     Cost: powers + steps steps of the run's method, and two products with A.
     """
     problem = HomogeneousProblem(integration.problem, integration.u)

@@ -26,25 +26,15 @@ _MAX_TRIALS = 20
 def suited_step(problem: Any, until: float, method: Any) -> float | None:
     """Return a step for an explicit method if a problem suggests none for it.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        The problem.
-    until : float
-        The last time.
-    method : str, Tableau, type or None
-        The method.
+    ``problem``: the problem.
+    ``until``: the last time.
+    ``method``: the method.
 
-    Returns
-    -------
-    float or None
-        0.8 times the largest step with which the method is stable, but not more than the problem
-        suggests for its implicit method. None if that suits the method, or the largest stable step
-        is not known: f is not A(t) u + s(t) with an operator, or no step is stable. Without a
-        suggestion f must be that by ``is_linear``, and the step is not more than the whole run.
+    Result: 0.8 times the largest step with which the method is stable, but not more than the
+    problem suggests for its implicit method. None if that suits the method, or the largest stable
+    step is not known: f is not A(t) u + s(t) with an operator, or no step is stable. Without a
+    suggestion f must be that by ``is_linear``, and the step is not more than the whole run.
 
-    Notes
-    -----
     The largest stable step is that of the check of all explicit runs. It may be too large for
     operators that are not normal, so it is confirmed by 100 powers of the step on a random vector
     and 20 steps of Arnoldi's method, and shortened by a fifth until they do.

@@ -65,12 +65,9 @@ _PROBES = (1e-3, 0.137, 0.618, 0.909)
 class Tolerances:
     """Tolerances of step-size control: ‖error‖ ≤ atol + rtol ‖u‖ in each step.
 
-    Parameters
-    ----------
-    rtol : float
-        The relative tolerance.
-    atol : float or ndarray, shape (N,)
-        The absolute tolerance, or one for each element, see `ErrorScale`.
+    ``rtol``: the relative tolerance.
+    ``atol`` (float or ndarray, shape (N,)): the absolute tolerance, or one for each element, see
+      `ErrorScale`.
     """
 
     rtol: float
@@ -108,22 +105,11 @@ def with_size_of_rise(
 def initial_state(problem: Any) -> NDArray[Any]:
     """Return a new copy of the problem's initial state.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        With ``initial`` and ``rhs``.
+    ``problem``: with ``initial`` and ``rhs``.
 
-    Returns
-    -------
-    ndarray, shape (N,)
-        In the byte order of the machine.
-
-    Raises
-    ------
-    TypeError
-        If one of these attributes is missing, or the state is neither float nor complex.
-    ValueError
-        If the state is not a vector, or not finite; on all ranks if it is not on one of them.
+    Returns ndarray, shape (N,): in the byte order of the machine. Raises `TypeError` if one of
+    these attributes is missing, or the state is neither float nor complex. `ValueError` if the
+    state is not a vector, or not finite; on all ranks if it is not on one of them.
     """
     if not hasattr(problem, "initial") or not callable(getattr(problem, "rhs", None)):
         raise TypeError(
@@ -173,12 +159,8 @@ def positive_step(value: Any) -> float:
 def as_tolerances(rtol: Any, atol: Any) -> Tolerances | None:
     """Return the tolerances of a run, None if none is given and its steps are equal.
 
-    Raises
-    ------
-    TypeError
-        If one is not a number.
-    ValueError
-        If one is negative or not finite, or both are 0.
+    Raises `TypeError` if one is not a number. `ValueError` if one is negative or not finite, or
+    both are 0.
     """
     if rtol is None and atol is None:
         return None
@@ -212,10 +194,7 @@ def _tolerance_of_elements(atol: Any) -> NDArray[Any]:
 def setting(problem: Any, value: Any, name: str) -> Any:
     """Return the value of "until", "method" or "dt"; for None, the problem's default.
 
-    Raises
-    ------
-    ValueError
-        If the value is None and the problem has no default.
+    Raises `ValueError` if the value is None and the problem has no default.
     """
     if value is not None:
         return value
@@ -237,10 +216,7 @@ def step_suits(problem: Any, method: Any) -> bool:
     implicit. An implicit method is stable with the step of an explicit one. For the method None,
     the problem's default, it does.
 
-    Raises
-    ------
-    ValueError
-        If one of the names is unknown.
+    Raises `ValueError` if one of the names is unknown.
     """
     own = _suggested(problem, "method")
     if method is None or own is None or method == own:

@@ -26,25 +26,13 @@ _OF_RHS = ("is_linear", "split_rhs", "whole_part", "source")
 def as_time_problem(given: Any, u0: Any, source: Any, jac: Any = None) -> Any:
     """Return the problem in time that is meant by the arguments of `evolve`.
 
-    Parameters
-    ----------
-    given : TimeProblem, Operator, matrix, object with ``operator``, or function
-        u' = f(t, u), u' = A u + s(t), or f itself.
-    u0 : array_like or None
-        The state at t0; None for the problem's.
-    source : object
-        s of an operator, see `LinearSystem`.
-    jac : object
-        The Jacobian of f, which becomes the problem's ``jacobian``.
+    ``given`` (TimeProblem, Operator, matrix, object with ``operator``, or function): u' = f(t, u),
+      u' = A u + s(t), or f itself.
+    ``u0``: the state at t0; None for the problem's.
+    ``source``: s of an operator, see `LinearSystem`.
+    ``jac``: the Jacobian of f, which becomes the problem's ``jacobian``.
 
-    Returns
-    -------
-    TimeProblem
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is missing, or does not belong to the others.
+    Raises `TypeError`, `ValueError` if an argument is missing, or does not belong to the others.
     """
     if jac is not None:
         found = as_time_problem(given, u0, source)
@@ -183,12 +171,8 @@ def _shapes_of(problem: Any, unknowns: int) -> list[tuple[int, ...]]:
 class FunctionProblem:
     """u' = f(t, u) of a function f(t, u), which returns its value, or f(t, u, out).
 
-    Parameters
-    ----------
-    function : callable
-        It is called with states of the shape of ``u0``.
-    u0 : array_like
-        The state at 0, of any shape, `state_shape`; integers are taken as float64.
+    ``function``: it is called with states of the shape of ``u0``.
+    ``u0``: the state at 0, of any shape, `state_shape`; integers are taken as float64.
     """
 
     t0 = 0.0

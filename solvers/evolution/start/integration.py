@@ -43,19 +43,13 @@ _SHORT = 1e-3
 class Resumed:
     """Data of a checkpoint, besides the state, with which a run continues.
 
-    Parameters
-    ----------
-    history : list of dict
-        The records of the run so far.
-    warnings : list of str
-        Differences in version, threads or instruction set since the checkpoint was written.
-    time, last_error : float or None
-        For adaptive steps: the time of the state, and the error of the step before it, relative to
-        the tolerance.
-    grid : StoredGrid or None
-        The state's grid in a run whose grid follows the solution.
-    memory : (list of ndarray, list of float) or None
-        What a method needs of earlier steps.
+    ``history``: the records of the run so far.
+    ``warnings``: differences in version, threads or instruction set since the checkpoint was
+      written.
+    ``time``, ``last_error``: for adaptive steps: the time of the state, and the error of the step
+      before it, relative to the tolerance.
+    ``grid``: the state's grid in a run whose grid follows the solution.
+    ``memory``: what a method needs of earlier steps.
     """
 
     history: list[dict[str, Any]]
@@ -70,32 +64,21 @@ class Resumed:
 class Integration:
     """The integration of u' = f(t, u) from the state ``u`` to the time ``until``.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        The problem.
-    method : type
-        The stepper's class.
-    t0, until, dt : float
-        The first time, the last one and the step, in the problem's unit of time. With
-        ``tolerances``, dt is the first step to try, or 0 if the run should choose it.
-    last_step : int
-        Number of steps from t0 to until; 0 with ``tolerances``.
-    u : ndarray, shape (N,)
-        The state at ``first_step``; a new array. With a grid in ``resumed`` it is on that grid.
-    first_step : int
-        0, or the step of the checkpoint from which the run continues.
-    tolerances : Tolerances or None
-        Tolerances of adaptive steps; None for equal steps.
-    resumed : Resumed or None
-        Data of the checkpoint; None if the run does not continue one.
-    origin : (int, float) or None
-        The step and the time from which equal steps are counted, if the step was changed there;
-        None stands for step 0 at t0.
-    ranks : Ranks or None
-        The ranks that share the state, of which u is this one's block; None if u is all of it.
-    note : str
-        What the result has to say about a step that nobody has given.
+    ``problem``: the problem.
+    ``method``: the stepper's class.
+    ``t0``, ``until``, ``dt``: the first time, the last one and the step, in the problem's unit of
+      time. With ``tolerances``, dt is the first step to try, or 0 if the run should choose it.
+    ``last_step``: number of steps from t0 to until; 0 with ``tolerances``.
+    ``u`` (ndarray, shape (N,)): the state at ``first_step``; a new array. With a grid in
+      ``resumed`` it is on that grid.
+    ``first_step``: 0, or the step of the checkpoint from which the run continues.
+    ``tolerances``: tolerances of adaptive steps; None for equal steps.
+    ``resumed``: data of the checkpoint; None if the run does not continue one.
+    ``origin``: the step and the time from which equal steps are counted, if the step was changed
+      there; None stands for step 0 at t0.
+    ``ranks``: the ranks that share the state, of which u is this one's block; None if u is all of
+      it.
+    ``note``: what the result has to say about a step that nobody has given.
     """
 
     problem: TimeProblem
@@ -174,39 +157,22 @@ def plan_integration(
 ) -> Integration:
     """Check the arguments of an integration and compute its steps.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        With ``initial`` and ``rhs``.
-    until : float or None
-        The last time; by default the checkpoint's, else ``problem.stepper.until``.
-    method : str or None
-        The stepper's name; by default the checkpoint's, else ``problem.stepper.method``.
-    dt : float or None
-        The longest step; by default the checkpoint's, else ``problem.stepper.dt``. The latter is
-        not used for an explicit method if the problem's default method is implicit, see
-        ``find_step``.
-    resume : path, Checkpoint or None
-        The checkpoint from which the run continues.
-    rtol, atol : float or None
-        If one of them is given, steps are adaptive, and ``dt`` is the first one to try.
-    adapts : bool
-        Whether the grid of the run follows the solution.
-    find_step : callable, optional
-        ``find_step(problem, until, stepper)`` returns a step for an explicit method, or None, where
-        the problem's default one is for an implicit method. Only it evaluates f.
+    ``problem``: with ``initial`` and ``rhs``.
+    ``until``: the last time; by default the checkpoint's, else ``problem.stepper.until``.
+    ``method``: the stepper's name; by default the checkpoint's, else ``problem.stepper.method``.
+    ``dt``: the longest step; by default the checkpoint's, else ``problem.stepper.dt``. The latter
+      is not used for an explicit method if the problem's default method is implicit, see
+      ``find_step``.
+    ``resume``: the checkpoint from which the run continues.
+    ``rtol``, ``atol``: if one of them is given, steps are adaptive, and ``dt`` is the first one to
+      try.
+    ``adapts``: whether the grid of the run follows the solution.
+    ``find_step``: ``find_step(problem, until, stepper)`` returns a step for an explicit method, or
+      None, where the problem's default one is for an implicit method. Only it evaluates f.
 
-    Returns
-    -------
-    Integration
-        The checked integration.
-
-    Raises
-    ------
-    ValueError
-        If a value is wrong, or the checkpoint belongs to another run.
-    TypeError
-        If an object has the wrong type, or an array the wrong dtype.
+    Returns the checked integration. Raises `ValueError` if a value is wrong, or the checkpoint
+    belongs to another run. `TypeError` if an object has the wrong type, or an array the wrong
+    dtype.
     """
     initial = initial_state(problem)
     t0 = finite_number("problem.t0", getattr(problem, "t0", 0.0))
@@ -274,17 +240,11 @@ def moved_integration(
 ) -> Integration:
     """Return an integration that continues with a problem on another grid.
 
-    Parameters
-    ----------
-    integration : Integration
-        The integration so far.
-    problem : TimeProblem
-        The problem on the new grid; its ``initial`` is the state.
-    own_step : bool
-        Whether equal steps are to be the problem's default ones. They are then counted from the
-        last time at which their length changed.
-    step, t : int, float or None
-        Number of steps so far, and the time, by default t0.
+    ``integration``: the integration so far.
+    ``problem``: the problem on the new grid; its ``initial`` is the state.
+    ``own_step``: whether equal steps are to be the problem's default ones. They are then counted
+      from the last time at which their length changed.
+    ``step``, ``t``: number of steps so far, and the time, by default t0.
     """
     moved = replace(integration, problem=problem, u=initial_state(problem), first_step=step)
     if not own_step or integration.tolerances is not None:

@@ -26,12 +26,8 @@ class ResumeWarning(UserWarning):
 def read_checkpoint(resume: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     """Return the checkpoint that is given, or that is in the file that is given.
 
-    Raises
-    ------
-    TypeError
-        If it is neither a path nor a Checkpoint.
-    ValueError, ProblemFileError
-        If the fields of a Checkpoint contradict each other, or the file is no valid checkpoint.
+    Raises `TypeError` if it is neither a path nor a Checkpoint. `ValueError`, `ProblemFileError` if
+    the fields of a Checkpoint contradict each other, or the file is no valid checkpoint.
     """
     if isinstance(resume, Checkpoint):
         check_checkpoint(resume)

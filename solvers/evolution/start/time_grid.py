@@ -15,24 +15,11 @@ _ROUNDING = 1e-10
 def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
     """Return (steps, step): the fewest equal steps ≤ dt that lead from t0 exactly to until.
 
-    Parameters
-    ----------
-    t0, until : float
-        The first and the last time, until ≥ t0.
-    dt : float
-        The longest step; exceeded by at most 1e-10 of itself.
+    ``t0``, ``until``: the first and the last time, until ≥ t0.
+    ``dt``: the longest step; exceeded by at most 1e-10 of itself.
 
-    Returns
-    -------
-    steps : int
-        Number of steps, 0 if until = t0.
-    step : float
-        Length of a step, (until - t0) / steps.
-
-    Raises
-    ------
-    ValueError
-        If the steps are so short that their times would be equal in float64.
+    Returns ``steps``: number of steps, 0 if until = t0; ``step``: length of a step, (until - t0) /
+    steps. Raises `ValueError` if the steps are so short that their times would be equal in float64.
 
     Examples
     --------
@@ -66,10 +53,8 @@ def last_step_of(step: float, t0: float, until: float, done: int) -> int:
 
     ``step`` and ``done`` are the length and the number of the checkpoint's steps.
 
-    Raises
-    ------
-    ValueError
-        If ``until`` is not reached by a whole number of steps, or by fewer than are done.
+    Raises `ValueError` if ``until`` is not reached by a whole number of steps, or by fewer than are
+    done.
     """
     ratio = (until - t0) / step
     steps = round(ratio)

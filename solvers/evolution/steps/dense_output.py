@@ -28,19 +28,11 @@ class StepInterpolant:
     values and slopes f(t, u) at both ends, with error O(dt⁴). If dt times a slope is many times
     larger than the states, dt does not resolve f, and the interpolation is linear.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        The problem.
-    stepper : Stepper
-        The method that computes the steps.
-    like : ndarray, shape (N,)
-        A vector of the run.
-    ranks : Ranks, optional
-        The ranks that share it.
+    ``problem``: the problem.
+    ``stepper``: the method that computes the steps.
+    ``like`` (ndarray, shape (N,)): a vector of the run.
+    ``ranks``: the ranks that share it.
 
-    Notes
-    -----
     Storage: 4 vectors. Slopes that the method does not provide are evaluated on the first request
     in a step; one at its beginning is that at the end of the step before, if it was evaluated.
     """

@@ -19,8 +19,6 @@ __all__ = ["initial_step"]
 def initial_step(integration: Integration, tolerances: Tolerances, order: int) -> float:
     """Return a first step for a tolerance, at most until - t0, from two evaluations of f.
 
-    Notes
-    -----
     Source: E. Hairer, S. P. Nørsett, G. Wanner, Solving Ordinary Differential Equations I,
     section II.4.
     """

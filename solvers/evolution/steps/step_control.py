@@ -40,15 +40,10 @@ _PROGRESS_PARTS = 1000
 class ResumePoint(NamedTuple):
     """The data, besides the state, from which a run can be continued.
 
-    Attributes
-    ----------
-    step : int
-        Number of steps from t0 to the state.
-    dt : float
-        The step to take next.
-    time, last_error : float or None
-        For adaptive steps: the time of the state, and the error of the step before it, relative to
-        the tolerance.
+    ``step``: number of steps from t0 to the state.
+    ``dt``: the step to take next.
+    ``time``, ``last_error``: for adaptive steps: the time of the state, and the error of the step
+      before it, relative to the tolerance.
     """
 
     step: int
@@ -79,27 +74,14 @@ class _Steps:
 class FixedSteps(_Steps):
     """Equal steps: step n ends at t0 + n dt.
 
-    Parameters
-    ----------
-    integration : Integration
-        The integration.
-
-    Attributes
-    ----------
-    step : int
-        Number of accepted steps from t0.
-    last_step : int or None
-        Number of steps of the whole run; None for adaptive steps.
-    t : float
-        The time after the accepted steps.
-    dt : float
-        The step to try next.
-    rejected : int
-        Number of rejected steps.
-    last_error : float or None
-        For adaptive steps, the error of the last one, relative to the tolerance.
-    shown_first, shown_last : int
-        First and last number of a progress display.
+    ``integration``: the integration.
+    ``step``: number of accepted steps from t0.
+    ``last_step``: number of steps of the whole run; None for adaptive steps.
+    ``t``: the time after the accepted steps.
+    ``dt``: the step to try next.
+    ``rejected``: number of rejected steps.
+    ``last_error``: for adaptive steps, the error of the last one, relative to the tolerance.
+    ``shown_first``, ``shown_last``: first and last number of a progress display.
     """
 
     is_adaptive = False
@@ -166,17 +148,10 @@ class FixedSteps(_Steps):
 class AdaptiveSteps(_Steps):
     """Adaptive steps, as long as the error is within ‖e‖ ≤ atol + rtol max(‖u‖, ‖u_next‖).
 
-    Parameters
-    ----------
-    integration : Integration
-        The integration; its ``dt`` is the first step to try, or 0.
-    tolerances : Tolerances
-        The tolerances of the run.
-    stepper : Stepper
-        The method.
+    ``integration``: the integration; its ``dt`` is the first step to try, or 0.
+    ``tolerances``: the tolerances of the run.
+    ``stepper``: the method.
 
-    Notes
-    -----
     No step but the last one is shorter than 16 units in the last place of the time: if one of that
     length is rejected, there is no other to try.
 
@@ -247,12 +222,8 @@ class AdaptiveSteps(_Steps):
     def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Return whether a step is accepted, and if so count it; choose the one to try next.
 
-        Parameters
-        ----------
-        error : callable
-            Returns the norm of the estimated error of the step.
-        size : float
-            The larger one of the norms of the states at its ends.
+        ``error``: returns the norm of the estimated error of the step.
+        ``size``: the larger one of the norms of the states at its ends.
         """
         allowed = float(self._tolerances.atol) + self._tolerances.rtol * size
         found = error()

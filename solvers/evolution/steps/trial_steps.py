@@ -32,29 +32,15 @@ class TrialSteps:
     An `EmbeddedStepper` writes the end of a step to a second vector, which becomes the state by
     `accept`. Other methods overwrite the state, so that all their steps are accepted.
 
-    Parameters
-    ----------
-    stepper : Stepper
-        The method.
-    u : ndarray, shape (N,)
-        The first state, overwritten by the steps.
-    estimates : bool
-        Whether the error of each step is to be estimated, if the method can.
-    ranks : Ranks, optional
-        The ranks that share the state.
-
-    Attributes
-    ----------
-    u : ndarray, shape (N,)
-        The state at the beginning of a trial step.
-    end : ndarray, shape (N,)
-        The state at its end; ``u`` itself if the method works in place.
-    in_place : bool
-        Whether the method overwrites the state.
-    size : float
-        ‖u‖₂.
-    not_physical : NotPhysicalError or None
-        The error by which the right-hand side ended the last trial step.
+    ``stepper``: the method.
+    ``u`` (ndarray, shape (N,)): the first state, overwritten by the steps.
+    ``estimates``: whether the error of each step is to be estimated, if the method can.
+    ``ranks``: the ranks that share the state.
+    ``u`` (ndarray, shape (N,)): the state at the beginning of a trial step.
+    ``end`` (ndarray, shape (N,)): the state at its end; ``u`` itself if the method works in place.
+    ``in_place``: whether the method overwrites the state.
+    ``size``: ‖u‖₂.
+    ``not_physical``: the error by which the right-hand side ended the last trial step.
     """
 
     def __init__(
@@ -86,17 +72,10 @@ class TrialSteps:
     def attempt(self, step: StepTimes) -> tuple[float, KrylovResult | None]:
         """Compute the end of a step.
 
-        Parameters
-        ----------
-        step : StepTimes
-            The step to try.
+        ``step``: the step to try.
 
-        Returns
-        -------
-        size : float
-            ‖end‖₂; NaN if the state is not finite or not physical, or a solve failed.
-        failed : KrylovResult or None
-            The failed linear solve, if there was one.
+        Returns ``size``: ‖end‖₂; NaN if the state is not finite or not physical, or a solve failed;
+        ``failed``: the failed linear solve, if there was one.
         """
         self.not_physical = None
         if self._size is None and self._estimates:  # of a resumed run, with the bits of the first
@@ -157,16 +136,10 @@ class TrialSteps:
     def take_several(self, steps: Sequence[StepTimes]) -> list[float] | None:
         """Take steps one after the other without looking at what is between them.
 
-        Parameters
-        ----------
-        steps : sequence of StepTimes
-            At most `MAX_STEPS`, of which the first one begins with the state.
+        ``steps``: at most `MAX_STEPS`, of which the first one begins with the state.
 
-        Returns
-        -------
-        list of float or None
-            ‖u‖₂ at the ends of the steps. None if they have to be taken one by one to see what
-            becomes of them: then the state is as before.
+        Result: ‖u‖₂ at the ends of the steps. None if they have to be taken one by one to see what
+        becomes of them: then the state is as before.
         """
         if self._saved is None:
             self._saved = np.empty_like(self.u)
