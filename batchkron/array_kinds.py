@@ -41,12 +41,8 @@ _CUDA_DEVICES = {2, 13}  # kDLCUDA, kDLCUDAManaged
 class ArrayKind:
     """A library's type of arrays.
 
-    Attributes
-    ----------
-    name : str
-        As in error messages: "torch.Tensor".
-    library : str
-        The name of the module that the type comes from.
+    ``name``: as in error messages: "torch.Tensor".
+    ``library``: the name of the module that the type comes from.
     """
 
     name: str
@@ -113,19 +109,9 @@ def common_kind(**operands: Any) -> ArrayKind:
 
     Lists, tuples and numbers go with any kind; of a list or tuple the entries count.
 
-    Parameters
-    ----------
-    **operands
-        The operands by their names, for the error.
+    ``**operands``: the operands by their names, for the error.
 
-    Returns
-    -------
-    ArrayKind
-
-    Raises
-    ------
-    TypeError
-        If there are arrays of two kinds, one of them foreign.
+    Raises `TypeError` if there are arrays of two kinds, one of them foreign.
     """
     arrays: list[tuple[str, Any]] = []
     for name, operand in operands.items():
@@ -153,23 +139,11 @@ def common_kind(**operands: Any) -> ArrayKind:
 def native(value: Any, name: str) -> Any:
     """Return a foreign array as one of NumPy or CuPy in the same memory; others unchanged.
 
-    Parameters
-    ----------
-    value : object
-    name : str
-        The argument, for errors.
+    ``name``: the argument, for errors.
 
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    TypeError
-        If it is a tensor of torch whose gradient is wanted, is on a device that is neither the CPU
-        nor a CUDA device, or has a dtype that neither DLPack nor NumPy can carry.
-    BackendUnavailableError
-        If it is on a CUDA device, and CuPy is not installed.
+    Raises `TypeError` if it is a tensor of torch whose gradient is wanted, is on a device that is
+    neither the CPU nor a CUDA device, or has a dtype that neither DLPack nor NumPy can carry.
+    `BackendUnavailableError` if it is on a CUDA device, and CuPy is not installed.
     """
     kind = kind_of(value)
     if kind is None:
@@ -209,15 +183,9 @@ def native(value: Any, name: str) -> Any:
 def cuda_view(tensor: Any) -> Any:
     """Return an array of CuPy in the memory of a tensor of torch, for work on the same stream.
 
-    Parameters
-    ----------
-    tensor : Tensor
-        On a CUDA device; neither a lazy conjugate nor of bfloat16.
+    ``tensor``: on a CUDA device; neither a lazy conjugate nor of bfloat16.
 
-    Returns
-    -------
-    cupy.ndarray
-        It keeps the tensor alive.
+    Returns cupy.ndarray: it keeps the tensor alive.
     """
     cupy = backend_on("cuda").array_module
     dtype, itemsize, device = dtype_in_numpy(tensor), tensor.itemsize, tensor.get_device()
@@ -253,10 +221,7 @@ def native_entries(values: Any, name: str) -> Any:
 def _plain_tensor(value: Any, name: str) -> tuple[Any, bool]:
     """Return a tensor that DLPack can carry, and whether its elements are bfloat16.
 
-    Raises
-    ------
-    TypeError
-        If its gradient is wanted.
+    Raises `TypeError` if its gradient is wanted.
     """
     torch = sys.modules["torch"]
     if value.requires_grad:
@@ -274,10 +239,7 @@ def _plain_tensor(value: Any, name: str) -> tuple[Any, bool]:
 def _bfloat16(name: str) -> np.dtype[Any]:
     """Return the dtype bfloat16 of the package ml_dtypes.
 
-    Raises
-    ------
-    TypeError
-        If it is not installed.
+    Raises `TypeError` if it is not installed.
     """
     try:
         from ml_dtypes import bfloat16
@@ -356,9 +318,7 @@ def on_stream_of(*arrays: Any) -> AbstractContextManager[None]:
     It does nothing if no array is a tensor of torch on a CUDA device: other libraries and CuPy
     tell each other by DLPack what to wait for.
 
-    Parameters
-    ----------
-    *arrays : foreign arrays
+    ``*arrays`` (foreign arrays).
     """
     for array in arrays:
         if getattr(array, "is_cuda", False) and type(array).__module__.startswith("torch"):
@@ -402,11 +362,7 @@ def _other_stream(device: int, address: int) -> Iterator[None]:
 def cupy_stream(cupy: Any, address: int) -> Any:
     """Return the stream of another library, which owns it, as one of CuPy.
 
-    Parameters
-    ----------
-    cupy : module
-    address : int
-        The handle of the stream (cudaStream_t); 0 is the default stream.
+    ``address``: the handle of the stream (cudaStream_t); 0 is the default stream.
     """
     streams = cupy.cuda.Stream
     return streams.from_external(_StreamAt(address)) if address else streams.null

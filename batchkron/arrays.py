@@ -71,15 +71,9 @@ def is_sparse(value: object) -> bool:
 def device_errors() -> Iterator[None]:
     """Turn CUDA errors inside a ``with`` block into batchkron's and Python's exceptions.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If there is no usable device.
-    MemoryError
-        If the device has too little free memory.
-    ContextLostError
-        If an earlier kernel failed, so that the process can no longer use the device. All other
-        exceptions pass unchanged.
+    Raises `BackendUnavailableError` if there is no usable device. `MemoryError` if the device has
+    too little free memory. `ContextLostError` if an earlier kernel failed, so that the process can
+    no longer use the device. All other exceptions pass unchanged.
     """
     try:
         yield
@@ -105,10 +99,7 @@ def device_errors() -> Iterator[None]:
 def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
     """Return ``value`` as an array of ``module``, refusing arrays that live elsewhere.
 
-    Raises
-    ------
-    TypeError
-        If the array is on another device than the other operands, or masked.
+    Raises `TypeError` if the array is on another device than the other operands, or masked.
     """
     if type(value) is module.ndarray:
         return cast("NDArray[Any]", value)
@@ -137,10 +128,7 @@ def as_array(value: ArrayLike, name: str, module: Any = np) -> NDArray[Any]:
 def as_list(values: object, name: str) -> list[Any]:
     """Return the entries of a sequence of arrays.
 
-    Raises
-    ------
-    TypeError
-        If it is no sequence, but None, text, a mapping or a number.
+    Raises `TypeError` if it is no sequence, but None, text, a mapping or a number.
     """
     if isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping)):
         return list(values)
@@ -193,10 +181,8 @@ def _refuse_masked_entries(values: Sequence[object], name: str) -> None:
 def to_host(value: ArrayLike, name: str) -> NDArray[Any]:
     """Return ``value`` as a NumPy array; a CuPy array is copied to the host, synchronously.
 
-    Raises
-    ------
-    TypeError
-        If it is another library's array on a device, a sparse matrix of SciPy, or masked.
+    Raises `TypeError` if it is another library's array on a device, a sparse matrix of SciPy, or
+    masked.
     """
     module = array_module(value)
     return as_array(value if module is np else module.asnumpy(value), name)

@@ -17,11 +17,8 @@ _T = TypeVar("_T")
 def names_meant(other: Mapping[str, str]) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Return a decorator: an unknown keyword is a TypeError that says which name is meant.
 
-    Parameters
-    ----------
-    other : mapping of str to str
-        Names that other libraries have for arguments, each with the name here; for others the
-        most similar name is taken.
+    ``other`` (mapping of str to str): names that other libraries have for arguments, each with the
+      name here; for others the most similar name is taken.
     """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:

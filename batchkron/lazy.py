@@ -16,19 +16,13 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package that loads its names on first use.
 
-    Parameters
-    ----------
-    package : str
-        The package. Its module ``public_names`` has the names, which are listed in its
-        ``__all__``; the first use of one of them imports this module and all that it imports.
-    packages : mapping of str to (str or None), optional
-        Packages in this one that load one by one, each with the package of another project without
-        which it is of no use; ``dir`` shows it where that one is installed.
+    ``package``: the package. Its module ``public_names`` has the names, which are listed in its
+      ``__all__``; the first use of one of them imports this module and all that it imports.
+    ``packages`` (mapping of str to (str or None)): packages in this one that load one by one, each
+      with the package of another project without which it is of no use; ``dir`` shows it where that
+      one is installed.
 
-    Returns
-    -------
-    tuple of callable
-        For the package's ``__init__``, see PEP 562.
+    Result: for the package's ``__init__``, see PEP 562.
     """
     inner = packages or {}
     names = f"{package}.public_names"

@@ -93,20 +93,10 @@ def norms_of(rows: Vector) -> NDArray[np.float64]:
 def working_dtype(*operands: Any) -> np.dtype[Any]:
     """Return the dtype to solve in: ``np.result_type``, integers as float64, halves as float32.
 
-    Parameters
-    ----------
-    *operands : object
-        Operators and arrays; those without a ``dtype`` are ignored.
+    ``*operands``: operators and arrays; those without a ``dtype`` are ignored.
 
-    Returns
-    -------
-    numpy.dtype
-        float32, float64, complex64 or complex128.
-
-    Raises
-    ------
-    TypeError
-        If there is no such common dtype.
+    Result: float32, float64, complex64 or complex128. Raises `TypeError` if there is no such common
+    dtype.
 
     Examples
     --------
@@ -131,19 +121,11 @@ def working_dtype(*operands: Any) -> np.dtype[Any]:
 def refuse_complex(name: str, given: object, dtype: np.dtype[Any]) -> None:
     """Raise TypeError if an operand is complex and the system is real.
 
-    Parameters
-    ----------
-    name : str
-        The operand's name in the error text.
-    given : dtype or None
-        The operand's dtype, if it has one.
-    dtype : numpy.dtype
-        The dtype of the system.
+    ``name``: the operand's name in the error text.
+    ``given``: the operand's dtype, if it has one.
+    ``dtype``: the dtype of the system.
 
-    Raises
-    ------
-    TypeError
-        If ``given`` is complex and ``dtype`` is real.
+    Raises `TypeError` if ``given`` is complex and ``dtype`` is real.
     """
     if given is not None and np.dtype(given).kind == "c" and dtype.kind != "c":  # type: ignore[call-overload]
         raise TypeError(
@@ -155,31 +137,17 @@ def refuse_complex(name: str, given: object, dtype: np.dtype[Any]) -> None:
 def as_product(operator: Any, name: str, like: Vector) -> Product:
     """Return ``product(x, out)`` that writes operator · x into ``out``.
 
-    Parameters
-    ----------
-    operator : object
-        An array (N, N), or one matrix for each system; a SciPy sparse array, a
-        ``LinearOperator``, or an object with ``matvec(x)``, ``matvec(x, out=None)`` or
-        ``apply(x, out=None)``. If it has no ``apply``, several vectors are multiplied by its
-        ``matmat``, or by ``matvec`` one by one.
-    name : str
-        The operator's name in error texts, ``"A"`` or ``"M"``.
-    like : ndarray, shape (..., N)
-        A NumPy or CuPy array with the shape and dtype of ``x`` and ``out``; the leading axes are
-        systems.
+    ``operator``: an array (N, N), or one matrix for each system; a SciPy sparse array, a
+      ``LinearOperator``, or an object with ``matvec(x)``, ``matvec(x, out=None)`` or
+      ``apply(x, out=None)``. If it has no ``apply``, several vectors are multiplied by its
+      ``matmat``, or by ``matvec`` one by one.
+    ``name``: the operator's name in error texts, ``"A"`` or ``"M"``.
+    ``like`` (ndarray, shape (..., N)): a NumPy or CuPy array with the shape and dtype of ``x`` and
+      ``out``; the leading axes are systems.
 
-    Returns
-    -------
-    callable
-        ``product(x, out)``, with x and out of the shape of ``like``. It allocates nothing if the
-        operator accepts ``out=``, or is a dense array.
-
-    Raises
-    ------
-    TypeError
-        If the object has no product, or is complex and the system is real.
-    ValueError
-        If its shape is not (N, N).
+    Result: ``product(x, out)``, with x and out of the shape of ``like``. It allocates nothing if
+    the operator accepts ``out=``, or is a dense array. Raises `TypeError` if the object has no
+    product, or is complex and the system is real. `ValueError` if its shape is not (N, N).
     """
     size, dtype = like.shape[-1], like.dtype
     shape = tuple(getattr(operator, "shape", (size, size)))
@@ -215,13 +183,9 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
 def adjoint_product(operator: Any, like: Vector) -> Product | None:
     """Return ``product(x, out)`` for A^H, or None if the operator has no such product.
 
-    Parameters
-    ----------
-    operator : object
-        An operator that `as_product` takes. Arrays, sparse arrays and operators of batchkron have
-        an adjoint; for other objects their ``rmatvec`` is used.
-    like : ndarray, shape (N,)
-        A vector such as x.
+    ``operator``: an operator that `as_product` takes. Arrays, sparse arrays and operators of
+      batchkron have an adjoint; for other objects their ``rmatvec`` is used.
+    ``like`` (ndarray, shape (N,)): a vector such as x.
     """
     try:
         if is_sparse(operator) or isinstance(operator, array_module(like).ndarray):
@@ -243,17 +207,10 @@ def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector
     This is so for a single vector of at least `_MIN_READ_IN_PLACE` bytes, if the operator returns a
     new array for each product.
 
-    Parameters
-    ----------
-    operator : object
-        An operator that `as_product` takes.
-    like : ndarray, shape (..., N)
-        An array such as x.
+    ``operator``: an operator that `as_product` takes.
+    ``like`` (ndarray, shape (..., N)): an array such as x.
 
-    Returns
-    -------
-    callable or None
-        ``product(x)``; None if the product of `as_product` is as fast.
+    Result: ``product(x)``; None if the product of `as_product` is as fast.
     """
     if like.ndim > 1 or is_sparse(operator) or isinstance(operator, Operator):
         return None

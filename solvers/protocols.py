@@ -139,19 +139,11 @@ def implicit_part_of(problem: Any) -> ImplicitPart | None:
 def refuse_unwritten(problem: Any, t: float, initial: NDArray[Any]) -> None:
     """Raise TypeError if a right-hand side does not write to ``out``.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        With ``initial`` and ``rhs``, which is evaluated once or twice.
-    t : float
-        The time.
-    initial : ndarray, shape (N,)
-        The state for which it is evaluated.
+    ``problem``: with ``initial`` and ``rhs``, which is evaluated once or twice.
+    ``t``: the time.
+    ``initial`` (ndarray, shape (N,)): the state for which it is evaluated.
 
-    Raises
-    ------
-    TypeError
-        If ``rhs`` leaves ``out`` unchanged.
+    Raises `TypeError` if ``rhs`` leaves ``out`` unchanged.
     """
     for poison in (np.nan, 7.0):
         out = np.full_like(initial, poison)
@@ -173,19 +165,12 @@ def says_linear(problem: Any) -> bool:
 def known_beside_rhs(problem: Any, name: str) -> Any:
     """Return an attribute that describes ``rhs``, if it certainly belongs to this problem's.
 
-    Parameters
-    ----------
-    problem : object
-        With ``rhs``.
-    name : str
-        The attribute's name.
+    ``problem``: with ``rhs``.
+    ``name``: the attribute's name.
 
-    Returns
-    -------
-    object or None
-        The attribute if it is defined by the object itself, by the class that defines ``rhs``, or
-        by a class derived from that. Otherwise None: an attribute from ``__getattr__`` may describe
-        another object's ``rhs``, and an inherited one describes the ``rhs`` that was overridden.
+    Returns the attribute if it is defined by the object itself, by the class that defines ``rhs``,
+    or by a class derived from that. Otherwise None: an attribute from ``__getattr__`` may describe
+    another object's ``rhs``, and an inherited one describes the ``rhs`` that was overridden.
     """
     places = [getattr(problem, "__dict__", {}), *map(vars, type(problem).__mro__)]
     for place in places:
@@ -199,22 +184,11 @@ def known_beside_rhs(problem: Any, name: str) -> Any:
 def implicit_operator_of(problem: Any, t: float) -> Any:
     """Return A_I(t), the part of the operator that an IMEX method treats implicitly.
 
-    Parameters
-    ----------
-    problem : object
-        With ``implicit_operator_at(t)`` or ``implicit_operator``; otherwise as for `operator_of`.
-    t : float
-        The time.
+    ``problem``: with ``implicit_operator_at(t)`` or ``implicit_operator``; otherwise as for
+      `operator_of`.
+    ``t``: the time.
 
-    Returns
-    -------
-    object
-        A linear operator of shape (N, N).
-
-    Raises
-    ------
-    TypeError
-        If the problem has no operator.
+    Returns a linear operator of shape (N, N). Raises `TypeError` if the problem has no operator.
     """
     at_time = getattr(problem, "implicit_operator_at", None)
     if at_time is not None:
@@ -226,20 +200,10 @@ def implicit_operator_of(problem: Any, t: float) -> Any:
 def implicit_source_of(problem: Any) -> Callable[[float, NDArray[Any]], object] | None:
     """Return the function that writes s_I(t), which an IMEX method adds to A_I(t) u.
 
-    Parameters
-    ----------
-    problem : object
-        With ``implicit_source(t, out)`` or without.
+    ``problem``: with ``implicit_source(t, out)`` or without.
 
-    Returns
-    -------
-    callable or None
-        None if the problem has no ``implicit_source``.
-
-    Raises
-    ------
-    TypeError
-        If ``implicit_source`` is not a function.
+    Result: None if the problem has no ``implicit_source``. Raises `TypeError` if
+    ``implicit_source`` is not a function.
     """
     source = getattr(problem, "implicit_source", None)
     if source is not None and not callable(source):
@@ -259,22 +223,10 @@ def has_operator(problem: Any) -> bool:
 def operator_of(problem: Any, t: float) -> Any:
     """Return A(t), the linear part of f(t, u) = A(t) u + s(t).
 
-    Parameters
-    ----------
-    problem : object
-        With ``operator_at(t)`` or ``operator``.
-    t : float
-        The time.
+    ``problem``: with ``operator_at(t)`` or ``operator``.
+    ``t``: the time.
 
-    Returns
-    -------
-    object
-        A linear operator of shape (N, N).
-
-    Raises
-    ------
-    TypeError
-        If the problem has neither.
+    Returns a linear operator of shape (N, N). Raises `TypeError` if the problem has neither.
     """
     at_time = getattr(problem, "operator_at", None)
     if at_time is not None:

@@ -91,8 +91,6 @@ def orthonormalise(
     themselves. Directions that are rounding, or whose x* B x is not positive, are left out, so that
     the basis may be smaller.
 
-    Notes
-    -----
     Each turn projects, and then takes the eigenvectors of the Gram matrix of rows that are scaled
     to length 1 (A. Stathopoulos and K. Wu, SIAM J. Sci. Comput. 23 (2002), method SVQB); the third
     is for rows that are nearly dependent.

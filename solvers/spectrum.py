@@ -41,20 +41,14 @@ _MAX_KNOWN = 64  # largest number of cached matrices (20 × 20); chosen by hand
 class KrylovMatrix:
     """Properties of the matrix H = V^H A V of Arnoldi's method, V orthonormal.
 
-    Parameters
-    ----------
-    values : ndarray, shape (m,), complex128
-        The eigenvalues of H, the Ritz values.
-    self_adjoint : bool
-        Whether H is Hermitian up to rounding. The Ritz values then lie between the smallest and the
-        largest eigenvalue of A; otherwise they may lie anywhere in its field of values.
-    abscissa : float
-        The largest eigenvalue of (H + H^H) / 2, at most that of (A + A^H) / 2.
-    size : float
-        ‖H‖₂, at most ‖A‖₂.
-    exact : bool
-        Whether Ritz values can be trusted as eigenvalues of A: H is normal up to rounding, or is
-        the whole of A in another basis.
+    ``values`` (ndarray, shape (m,), complex128): the eigenvalues of H, the Ritz values.
+    ``self_adjoint``: whether H is Hermitian up to rounding. The Ritz values then lie between the
+      smallest and the largest eigenvalue of A; otherwise they may lie anywhere in its field of
+      values.
+    ``abscissa``: the largest eigenvalue of (H + H^H) / 2, at most that of (A + A^H) / 2.
+    ``size``: ‖H‖₂, at most ‖A‖₂.
+    ``exact``: whether Ritz values can be trusted as eigenvalues of A: H is normal up to rounding,
+      or is the whole of A in another basis.
     """
 
     values: NDArray[np.complex128]
@@ -84,19 +78,12 @@ def krylov_matrix(
     The cache's key is computed from the first product: (v, A v) and ‖A v - (v, A v) v‖ for the
     random v identify an operator, even after an update in place.
 
-    Parameters
-    ----------
-    product : callable
-        ``product(x, out)`` writes A x into out.
-    start : ndarray, shape (N,)
-        The first vector, from `random_start`.
-    ranks : Ranks, optional
-        The ranks that share vectors; then nothing is cached, so that all of them do the same.
+    ``product``: ``product(x, out)`` writes A x into out.
+    ``start`` (ndarray, shape (N,)): the first vector, from `random_start`.
+    ``ranks``: the ranks that share vectors; then nothing is cached, so that all of them do the
+      same.
 
-    Returns
-    -------
-    KrylovMatrix or None
-        None if a product is not finite.
+    Result: None if a product is not finite.
     """
     if ranks is not None:
         return arnoldi(product, start, ranks=ranks)
@@ -111,24 +98,13 @@ def arnoldi(
 ) -> KrylovMatrix | None:
     """Return the result of Arnoldi's method with an operator.
 
-    Parameters
-    ----------
-    product : callable
-        ``product(x, out)`` writes A x into out.
-    start : ndarray, shape (N,)
-        The first vector, of norm 1.
-    key : callable, optional
-        Computes the cache's key from the first column of H; by default nothing is cached.
-    ranks : Ranks, optional
-        The ranks that share vectors.
+    ``product``: ``product(x, out)`` writes A x into out.
+    ``start`` (ndarray, shape (N,)): the first vector, of norm 1.
+    ``key``: computes the cache's key from the first column of H; by default nothing is cached.
+    ``ranks``: the ranks that share vectors.
 
-    Returns
-    -------
-    KrylovMatrix or None
-        None if a product is not finite.
+    Result: None if a product is not finite.
 
-    Notes
-    -----
     Cost: 20 products and 21 vectors; fewer if the vectors need more than 2 GiB, but at least 4
     products; fewer also if an invariant subspace is found.
     """
@@ -154,30 +130,17 @@ def arnoldi(
 class Arnoldi:
     """Arnoldi's method, one step at a time: A V = V H + a multiple of one vector, V orthonormal.
 
-    Parameters
-    ----------
-    product : callable
-        ``product(x, out)`` writes A x into out.
-    start : ndarray, shape (N,)
-        The first vector, of norm 1.
-    ranks : Ranks, optional
-        The ranks that share vectors.
-    steps : int
-        The largest number of steps; there are fewer if the vectors need more than 2 GiB (but 4 at
-        least), and if an invariant subspace is found.
-
-    Attributes
-    ----------
-    count : int
-        Number of steps so far.
-    below : float
-        The norm of A v minus its components along the vectors before, of the last step.
-    is_finite : bool
-        Whether all products were finite.
-    is_invariant : bool
-        Whether the vectors so far span an invariant subspace, so that there are no more.
-    is_whole : bool
-        Whether H is the whole of A in another basis.
+    ``product``: ``product(x, out)`` writes A x into out.
+    ``start`` (ndarray, shape (N,)): the first vector, of norm 1.
+    ``ranks``: the ranks that share vectors.
+    ``steps``: the largest number of steps; there are fewer if the vectors need more than 2 GiB (but
+      4 at least), and if an invariant subspace is found.
+    ``count``: number of steps so far.
+    ``below``: the norm of A v minus its components along the vectors before, of the last step.
+    ``is_finite``: whether all products were finite.
+    ``is_invariant``: whether the vectors so far span an invariant subspace, so that there are no
+      more.
+    ``is_whole``: whether H is the whole of A in another basis.
     """
 
     def __init__(
@@ -261,24 +224,14 @@ def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> K
 def numerical_abscissa(operator: Any, start: Vector, ranks: Ranks | None = None) -> float:
     """Return the largest eigenvalue of (A + A^H) / 2, the rate that bounds ‖exp(t A)‖.
 
-    Parameters
-    ----------
-    operator : object
-        An operator that `as_product` takes.
-    start : ndarray, shape (N,)
-        The first vector, not 0; it is not modified.
-    ranks : Ranks, optional
-        The ranks that share vectors.
+    ``operator``: an operator that `as_product` takes.
+    ``start`` (ndarray, shape (N,)): the first vector, not 0; it is not modified.
+    ``ranks``: the ranks that share vectors.
 
-    Returns
-    -------
-    float
-        The estimate of Lanczos' method after 20 steps: a lower bound, at least Re (u, A u) / (u, u)
-        of the first vector u. For operators without an adjoint, the largest eigenvalue of
-        (H + H^H) / 2 with Arnoldi's H, plus ‖H‖ / 20. NaN if a product is not finite.
+    Returns the estimate of Lanczos' method after 20 steps: a lower bound, at least Re (u, A u) /
+    (u, u) of the first vector u. For operators without an adjoint, the largest eigenvalue of (H +
+    H^H) / 2 with Arnoldi's H, plus ‖H‖ / 20. NaN if a product is not finite.
 
-    Notes
-    -----
     Cost: one product with A and one with A^H per step, and five vectors.
     """
     first = start / norm_over(ranks, start)

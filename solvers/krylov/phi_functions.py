@@ -32,8 +32,6 @@ class KrylovPhi:
     and call `solve` at the same time. ValueError if the dimension is less than 2 or rtol not
     positive.
 
-    Notes
-    -----
     Arnoldi's method on the augmented matrix [A, V; 0, J], whose exponential contains the
     φ-functions, so that one space serves all of them. The space grows until the estimate
     h β |e_mᵀ φ_1(τ H) e_1| τ of the error is small enough for the time that is left, or else the
@@ -72,21 +70,12 @@ class KrylovPhi:
     ) -> KrylovResult:
         """Write Σ_k dt^k φ_k(dt A) v_k into ``out``.
 
-        Parameters
-        ----------
-        product : callable
-            ``product(x, out)`` writes A x into out.
-        vectors : sequence of ndarray, shape (N,), or None
-            v_0, v_1, …; None is zero.
-        dt : float
-            The time.
-        out : ndarray, shape (N,)
-            Overwritten; none of the vectors.
+        ``product``: ``product(x, out)`` writes A x into out.
+        ``vectors`` (sequence of ndarray, shape (N,), or None): v_0, v_1, …; None is zero.
+        ``dt``: the time.
+        ``out`` (ndarray, shape (N,)): overwritten; none of the vectors.
 
-        Returns
-        -------
-        KrylovResult
-            ``x`` is out; ``iterations`` are Krylov vectors, ``restarts`` substeps but one.
+        Result: ``x`` is out; ``iterations`` are Krylov vectors, ``restarts`` substeps but one.
         """
         start, forcing = vectors[0], list(vectors[1:])
         sizes = [

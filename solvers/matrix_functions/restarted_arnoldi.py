@@ -83,8 +83,6 @@ def any_function(
 ) -> Outcome:
     """Return f(t A) b for a vector b (N,) and a function f of matrices.
 
-    Notes
-    -----
     M. Eiermann and O. G. Ernst, SIAM J. Numer. Anal. 44 (2006): a cycle goes on from the last
     vector of the one before, and its correction is the last part of f(H) e_1 of the matrix H of all
     cycles. The error is estimated by what the last steps have changed. Storage: restart + 3
@@ -148,8 +146,6 @@ def inverse_root(
 ) -> Outcome:
     """Return A^(-½) b for a vector b (N,), A without eigenvalues on the negative real axis.
 
-    Notes
-    -----
     A^(-½) = π⁻¹ ∫ e^(u/2) (e^u + A)⁻¹ du by the trapezoidal rule: one Krylov space serves all
     shifts, and also after a restart, as the residuals of shifted systems are multiples of one
     vector (A. Frommer, S. Güttel and M. Schweitzer, SIAM J. Matrix Anal. Appl. 35 (2014)). Range

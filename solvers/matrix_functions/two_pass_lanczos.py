@@ -34,17 +34,10 @@ def hermitian_function(
 ) -> Outcome:
     """Return f(t A) b for a row b (N,), A Hermitian.
 
-    Parameters
-    ----------
-    product : callable
-        Of a vector (N,) with A; it returns an array of its own.
-    kept : int
-        Vectors that are kept. If more are needed, a second pass computes them once more.
-    maxiter : int
-        The largest dimension of the Krylov space.
+    ``product``: of a vector (N,) with A; it returns an array of its own.
+    ``kept``: vectors that are kept. If more are needed, a second pass computes them once more.
+    ``maxiter``: the largest dimension of the Krylov space.
 
-    Notes
-    -----
     f(t A) b ≈ ‖b‖ V f(t T) e_1 with the tridiagonal T of Lanczos's method. The error is estimated
     by what the last fifth of the steps has changed. The first vectors, which are kept, are
     orthogonalised against each other, others are not, which delays convergence and does not spoil

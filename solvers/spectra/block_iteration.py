@@ -27,16 +27,11 @@ _MAX_STAGNANT = 30
 class BlockProblem:
     """A v = λ B v with what `iterate_block` needs of it.
 
-    Attributes
-    ----------
-    A, B, M : Multiplied
-        Products with rows; B and M may be those of the identity.
-    constraints : ndarray, (c, N)
-        Rows that vectors have to be orthogonal to, x* B y = 0.
-    largest : bool or None
-        Which end of the spectrum; None: that of the eigenvalues next to 0, which have one sign.
-    rtol, atol : float
-        ‖A v - λ B v‖ ≤ max(rtol |λ| ‖B v‖, atol ‖v‖) ends the iteration for a pair.
+    ``A``, ``B``, ``M``: products with rows; B and M may be those of the identity.
+    ``constraints`` (ndarray, (c, N)): rows that vectors have to be orthogonal to, x* B y = 0.
+    ``largest``: which end of the spectrum; None: that of the eigenvalues next to 0, which have one
+      sign.
+    ``rtol``, ``atol``: ‖A v - λ B v‖ ≤ max(rtol |λ| ‖B v‖, atol ‖v‖) ends the iteration for a pair.
     """
 
     A: Multiplied
@@ -51,8 +46,6 @@ class BlockProblem:
 def iterate_block(problem: BlockProblem, start: Vector, wanted: int, maxiter: int) -> EigenResult:
     """Return ``wanted`` eigenpairs from an iteration with a block of rows (m, N), m ≥ wanted.
 
-    Notes
-    -----
     LOBPCG (A. V. Knyazev, SIAM J. Sci. Comput. 23 (2001)): Rayleigh and Ritz's method in the space
     of the block X, preconditioned residuals W of pairs that have not converged, and the last
     changes P of these. X, P and W are kept orthonormal, P by orthogonalising its coefficients (U.

@@ -50,30 +50,17 @@ def iterate_krylov(
 ) -> RitzPairs:
     """Return the ``wanted`` eigenpairs that come first in an order of the values.
 
-    Parameters
-    ----------
-    product : callable
-        Of a row (1, N) with the operator.
-    start : ndarray, (1, N)
-    wanted : int
-    order : callable
-        Returns the indices of values, the most wanted first.
-    hermitian : bool
-        Whether the operator is; then values are real, and vectors orthonormal.
-    inverse : bool
-        Whether the operator is the inverse of another, whose residuals should be small: then
-        vectors are multiplied by it once more, which the basis does without a product.
-    size : int
-        Vectors of the basis between restarts.
-    tol : float
-        Of ‖A v - λ v‖ / |λ|, as the basis knows it.
-    maxiter : int
-        Restarts.
-    rng : Generator
-        Of vectors where the space is exhausted.
+    ``product``: of a row (1, N) with the operator.
+    ``start`` (ndarray, (1, N)).
+    ``order``: returns the indices of values, the most wanted first.
+    ``hermitian``: whether the operator is; then values are real, and vectors orthonormal.
+    ``inverse``: whether the operator is the inverse of another, whose residuals should be small:
+      then vectors are multiplied by it once more, which the basis does without a product.
+    ``size``: vectors of the basis between restarts.
+    ``tol``: of ‖A v - λ v‖ / |λ|, as the basis knows it.
+    ``maxiter``: restarts.
+    ``rng``: of vectors where the space is exhausted.
 
-    Notes
-    -----
     G. W. Stewart, SIAM J. Matrix Anal. Appl. 23 (2002); for Hermitian operators it is thick-restart
     Lanczos (K. Wu and H. Simon, SIAM J. Matrix Anal. Appl. 22 (2000)). The basis is orthogonalised
     twice in each step. Storage: size + 2 vectors.

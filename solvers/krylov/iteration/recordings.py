@@ -20,14 +20,9 @@ _MAX_ADDRESSES = 2
 class Recordings:
     """Work on a device that is done with the least effort, as long as the operators are the same.
 
-    Parameters
-    ----------
-    recorder : Recorder
-        Of the device.
-    system : LinearSystem
-        Its operators.
-    launch : Passes or None
-        Iterations that the device does in one launch.
+    ``recorder``: of the device.
+    ``system``: its operators.
+    ``launch``: iterations that the device does in one launch.
     """
 
     def __init__(self, recorder: Recorder, system: LinearSystem, launch: Passes | None) -> None:

@@ -51,17 +51,9 @@ _BY_CODE[list(_STATUS)] = list(_STATUS.values())
 class Solve:
     """A solve of linear systems by a method's recursion.
 
-    Parameters
-    ----------
-    recursion : Recursion
-    system : LinearSystem
-    x0 : array_like, "Mb" or None
-        As for the method's function.
-    limits : SolveLimits
-    recordings : Recordings or None
-        Those of a device with the system's operators.
-    counts : IterationCounts
-        Of the solves before; this one is added to them.
+    ``x0`` (array_like, "Mb" or None): as for the method's function.
+    ``recordings``: those of a device with the system's operators.
+    ``counts``: of the solves before; this one is added to them.
     """
 
     def __init__(
@@ -139,10 +131,7 @@ class Solve:
         They are one graph after a few solves, and nothing is read in between: passes over a system
         that has stopped change nothing.
 
-        Returns
-        -------
-        int
-            The number of iterations, 0 if it is not known or too large.
+        Returns the number of iterations, 0 if it is not known or too large.
         """
         recursion, system = self._recursion, self._system
         if not (recursion.checks_ahead and recursion.confirms) or self._recordings is None:

@@ -21,12 +21,8 @@ Vectors = TypeVar("Vectors", bound=tuple[Vector | None, ...])
 class Pass(Generic[Vectors]):
     """A pass over the vectors of a method.
 
-    Parameters
-    ----------
-    name : str
-        Of its structure in csrc/krylov.
-    vectors : type
-        The tuple of the method's vectors.
+    ``name``: of its structure in csrc/krylov.
+    ``vectors``: the tuple of the method's vectors.
     """
 
     name: str
