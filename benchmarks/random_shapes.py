@@ -70,7 +70,7 @@ def _draw(generator: random.Random, limit_bytes: int) -> Draw:
     elements = limit_bytes // np.dtype(dtype).itemsize
     largest = min(MAX_SIZE, int(elements ** (2 / modes)))
     while True:
-        rows = _log_uniform(generator, MAX_ROWS)
+        rows = log_uniform(generator, MAX_ROWS)
         draw = Draw(KronMatmul(rows, _factors(generator, modes, kind, largest)), dtype)
         if draw.bytes <= limit_bytes:
             return draw
@@ -80,16 +80,16 @@ def _factors(
     generator: random.Random, modes: int, kind: str, largest: int
 ) -> tuple[tuple[int, int], ...]:
     if kind == "equal":
-        size = _log_uniform(generator, largest)
+        size = log_uniform(generator, largest)
         return ((size, size),) * modes
     if kind == "mixed":
-        sizes = [_log_uniform(generator, largest) for _ in range(modes)]
+        sizes = [log_uniform(generator, largest) for _ in range(modes)]
         return tuple(zip(sizes, sizes, strict=True))
     return tuple(
-        (_log_uniform(generator, largest), _log_uniform(generator, largest)) for _ in range(modes)
+        (log_uniform(generator, largest), log_uniform(generator, largest)) for _ in range(modes)
     )
 
 
-def _log_uniform(generator: random.Random, largest: int) -> int:
+def log_uniform(generator: random.Random, largest: int) -> int:
     """An integer from 1 to ``largest``: n as likely as log(1 + 1 / n)."""
     return min(largest, int(math.exp(generator.random() * math.log(largest + 1))))

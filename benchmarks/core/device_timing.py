@@ -150,7 +150,12 @@ def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) 
     return {"watts": power, "joules": 1e-6 * power * microseconds}
 
 
-def timed(calls: Sequence[Call], on: On = nullcontext) -> Timing:
+def timed(
+    calls: Sequence[Call],
+    on: On = nullcontext,
+    length: float = REPLAY_MICROSECONDS,
+    replays: int = REPLAYS,
+) -> Timing:
     """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
     stream = _stream()
     cupy.cuda.Device().synchronize()
@@ -162,11 +167,11 @@ def timed(calls: Sequence[Call], on: On = nullcontext) -> Timing:
     with stream, on(stream):
         once()
         first = elapsed(stream, once)
-    rounds = max(1, min(MAX_ROUNDS, int(REPLAY_MICROSECONDS / max(first, 1))))
+    rounds = max(1, min(MAX_ROUNDS, int(length / max(first, 1))))
     stream, work, is_captured = _repeated(calls, on, rounds)
     with stream, on(stream):
         work()
-        times = [elapsed(stream, work) for _ in range(REPLAYS)]
+        times = [elapsed(stream, work) for _ in range(replays)]
     return Timing(statistics.median(times) / (rounds * len(calls)), is_captured)
 
 
@@ -203,10 +208,11 @@ def eager_microseconds(calls: Sequence[Call], on: On, microseconds: float) -> fl
         return call_microseconds(once, rounds, REPLAYS) / len(calls)
 
 
-def _first_time(contender: Contender, calls: Sequence[Call]) -> float:
+def first_time(calls: Sequence[Call], on: On = nullcontext) -> float:
+    """Microseconds of the last call, once."""
     stream = _stream()
     cupy.cuda.Device().synchronize()
-    with stream, contender.on(stream):
+    with stream, on(stream):
         return elapsed(stream, calls[-1])
 
 
@@ -221,11 +227,11 @@ def measure(
     errors: dict[str, float] = {}
     for variant, calls in contender.calls.items():
         output.fill(np.nan)
-        _first_time(contender, calls)
+        first_time(calls, contender.on)
         errors[variant] = error_of()
         if not errors[variant] <= TOLERANCE[dtype]:
             return {"reason": f"wrong result, relative error {errors[variant]:.1e}"}
-        firsts[variant] = _first_time(contender, calls)
+        firsts[variant] = first_time(calls, contender.on)
     found: dict[str, Any] = {}
     bound = SLOWER * min(firsts.values()) + 50  # µs that are allowed for noise in short ones
     for variant in (variant for variant, first in firsts.items() if first <= bound):

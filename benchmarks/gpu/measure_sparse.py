@@ -16,9 +16,10 @@ import numpy as np
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.kernel import sum_dtype
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.runtime.device import device_limits, device_name, ready_stream
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.launch import batch_scalars
 from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
@@ -38,10 +39,8 @@ MANY_THREADS = 256  # of a multiprocessor
 TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured
 
 
-def chosen_kernels(case: SparseCase, dtype: str, count: int) -> list[Kernel]:
+def chosen_kernels(shape: SparseShape, limits: DeviceLimits, count: int) -> list[Kernel]:
     """The variants with the least estimates, of each family and kind of variants."""
-    limits = device_limits(cupy.cuda.Device().id)
-    shape = shape_of(case, dtype)
     kinds = defaultdict(list)
     for family in FAMILIES:
         for variant in family.variants(shape, limits):
@@ -107,8 +106,9 @@ def main() -> None:
     options = parser.parse_args()
     begun = time.perf_counter()
     patterns = sparse_patterns() if options.all else FIRST
+    limits = device_limits(cupy.cuda.Device().id)
     work = [
-        (case, dtype, chosen_kernels(case, dtype, options.variants))
+        (case, dtype, chosen_kernels(shape_of(case, dtype), limits, options.variants))
         for dtype in options.dtype or SPARSE_DTYPES
         for case in (SparseCase(pattern, layout) for pattern in patterns for layout in LAYOUTS)
     ]

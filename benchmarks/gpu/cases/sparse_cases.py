@@ -1,14 +1,18 @@
 """Kronecker-sparse matrices that are measured: patterns, layouts, floors. No device is needed."""
 
 import math
+import random
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from benchmarks.gpu.cases.floors import COPY, FLOPS
 from benchmarks.patterns import BATCH, LAYOUTS, Pattern, by_ratio, time_patterns
+from benchmarks.random_shapes import log_uniform
 
 SPARSE_DTYPES = ("float16", "float32", "float64")
 # of the layers of a vision transformer, and of the paper's generator
@@ -26,6 +30,8 @@ SMALL: tuple[Pattern, ...] = (
 LARGE: tuple[Pattern, ...] = (
     (1, 1024, 1024, 8), (1, 1024, 256, 6), (1, 768, 192, 6), (1, 384, 384, 12), (1, 192, 192, 32),
 )  # fmt: skip
+DRAWN = (16, 1024, 1024, 32)  # the largest a, b, c and d that are drawn at random
+DRAWN_BATCHES = (512, BATCH)  # and the numbers of vectors
 OF_A_RATIO = 3  # patterns for each ratio (b + c) / (b c), beside the first ones
 MAX_ELEMENTS = 1 << 29  # of x, and of y: 4 GiB in float64
 SEED = 1
@@ -35,14 +41,17 @@ PEAKS = {"float16": 760e12, "float32": FLOPS, "float64": FLOPS}
 
 @dataclass(frozen=True)
 class SparseCase:
-    """A pattern (a, b, c, d), and where the vectors' elements are."""
+    """A pattern (a, b, c, d), where the vectors' elements are, and how many vectors there are."""
 
     pattern: Pattern
     layout: str
+    batch: int = BATCH
 
     @property
     def name(self) -> str:
-        return f"({','.join(map(str, self.pattern))}) {self.layout.removeprefix('batch-')}"
+        vectors = "" if self.batch == BATCH else f" × {self.batch}"
+        pattern = ",".join(map(str, self.pattern))
+        return f"({pattern}) {self.layout.removeprefix('batch-')}{vectors}"
 
     @property
     def rows(self) -> int:
@@ -56,14 +65,14 @@ class SparseCase:
 
     @property
     def flops(self) -> int:
-        return 2 * BATCH * math.prod(self.pattern)
+        return 2 * self.batch * math.prod(self.pattern)
 
     @property
     def dense_flops(self) -> int:
-        return 2 * BATCH * self.rows * self.columns
+        return 2 * self.batch * self.rows * self.columns
 
     def bytes(self, dtype: str) -> int:
-        elements = BATCH * (self.rows + self.columns) + math.prod(self.pattern)
+        elements = self.batch * (self.rows + self.columns) + math.prod(self.pattern)
         return elements * np.dtype(dtype).itemsize
 
     def floors(self, dtype: str, copy: float = COPY) -> dict[str, float]:
@@ -93,6 +102,32 @@ def sparse_cases() -> list[SparseCase]:
     return [SparseCase(pattern, layout) for pattern in sparse_patterns() for layout in LAYOUTS]
 
 
+def drawn_patterns(count: int, seed: int) -> list[Pattern]:
+    """Draw patterns whose vectors fit; the first ones stay if more are drawn.
+
+    Sizes are log-uniform: a up to 16, b and c up to 1024, d up to 32. In every other pattern b and
+    c are multiples of 8 where they are larger.
+    """
+    generator = random.Random(seed)
+    drawn: list[Pattern] = []
+    while len(drawn) < count:
+        a, b, c, d = (log_uniform(generator, largest) for largest in DRAWN)
+        if len(drawn) % 2:
+            b, c = (size - size % 8 if size > 8 else size for size in (b, c))
+        if BATCH * a * max(b, c) * d <= MAX_ELEMENTS:
+            drawn.append((a, b, c, d))
+    return drawn
+
+
+def cells_of(patterns: Iterable[Pattern], each: int) -> Iterator[tuple[SparseCase, str]]:
+    """Cases and dtypes: of the twelve of a pattern ``each``, all kinds about equally often."""
+    kinds = [(dtype, *kind) for kind in product(LAYOUTS, DRAWN_BATCHES) for dtype in SPARSE_DTYPES]
+    for number, pattern in enumerate(patterns):
+        for turn in range(each):
+            dtype, layout, batch = kinds[(number + turn * len(kinds) // each) % len(kinds)]
+            yield SparseCase(pattern, layout, batch), dtype
+
+
 def shape_of(case: SparseCase, dtype: str) -> SparseShape:
-    vectors = (BATCH, 1) if case.layout == "batch-first" else (1, BATCH)
+    vectors = (case.batch, 1) if case.layout == "batch-first" else (1, case.batch)
     return SparseShape(*case.pattern, *vectors, dtype)

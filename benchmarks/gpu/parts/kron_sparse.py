@@ -12,7 +12,7 @@ from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.transposed import programs_of, seconds_of
 from batchkron.backends.cuda.runtime.device import device_limits
 from benchmarks.core.device_timing import CACHE_BYTES, Call, Contender, elapsed, random_array, timed
-from benchmarks.gpu.cases.sparse_cases import BATCH, PEAKS, SparseCase, shape_of
+from benchmarks.gpu.cases.sparse_cases import PEAKS, SparseCase, shape_of
 from benchmarks.gpu.data import MAX_BUFFER_SETS, Subject
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import torch_chain
@@ -45,7 +45,7 @@ class SparseData(Subject):
         ]
         self.out = self.pairs[-1][1]
         self.result: Any = None  # of a peer, which allocates it
-        self.few = np.linspace(0, BATCH - 1, CHECKED).astype(int)
+        self.few = np.linspace(0, case.batch - 1, CHECKED).astype(int)
 
     def calls(self) -> list[Call]:
         layout: Any = self.case.layout
@@ -53,7 +53,7 @@ class SparseData(Subject):
         return [partial(op.apply, x, out=y) for x, y in self.pairs]
 
     def _shape(self, size: int) -> tuple[int, int]:
-        return (BATCH, size) if self.first else (size, BATCH)
+        return (self.case.batch, size) if self.first else (size, self.case.batch)
 
     def _vectors(self, size: int, seed: int) -> Any:
         if self.dtype == "float16":

@@ -37,6 +37,27 @@ def test_patterns():
     assert len(cases.sparse_cases()) == 120
 
 
+def test_drawn_cells():
+    """The first patterns stay if more are drawn; each kind of cell is about equally frequent."""
+    cases = gpu("cases.sparse_cases")
+    patterns = cases.drawn_patterns(60, 1)
+    assert patterns[:20] == cases.drawn_patterns(20, 1)
+    assert patterns != cases.drawn_patterns(60, 2)
+    for number, (a, b, c, d) in enumerate(patterns):
+        assert max(a, d // 2, b // 64, c // 64) <= 16
+        assert number % 2 == 0 or all(size % 8 == 0 for size in (b, c) if size > 8)
+    cells = list(cases.cells_of(patterns, 4))
+    kinds = Counter((case.layout, case.batch, dtype) for case, dtype in cells)
+    assert len(kinds) == 12
+    assert set(kinds.values()) == {20}
+    assert len(set(cases.cells_of(patterns[:5], 12))) == 60
+    case = cases.SparseCase((3, 8, 4, 2), "batch-last", 512)
+    assert case.name == "(3,8,4,2) last × 512"
+    shape = cases.shape_of(case, "float32")
+    assert case.bytes("float32") == shape.bytes
+    assert case.flops == 2 * shape.multiply_adds
+
+
 @pytest.mark.parametrize(
     ("pattern", "dtype", "memory", "arithmetic"),
     [  # ms, as recorded with the peers

@@ -1,0 +1,218 @@
+"""Random Kronecker-sparse matrices next to torch, and all ways in which ours might be computed.
+
+``python -m benchmarks.gpu.random_sparse --random 60 --json FILE``; a ratio is the time of the best
+peer over ours. Vectors are random, and so are the patterns (``--seed``).
+"""
+
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import cupy
+import numpy as np
+
+from batchkron.backends.cuda.kernel import Kernel
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
+from batchkron.backends.cuda.kron_sparse.library import LibraryProduct
+from batchkron.backends.cuda.kron_sparse.transposed import Way, programs_of, seconds_of
+from batchkron.backends.cuda.runtime.device import device_limits
+from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.runtime.program import Program
+from benchmarks.core.device_timing import TOLERANCE, Call, On, first_time, timed
+from benchmarks.core.options import counts, parser_of
+from benchmarks.core.records import default_processes, machine, save
+from benchmarks.core.tables import groups, table
+from benchmarks.gpu.cases.sparse_cases import PEAKS, SparseCase, cells_of, drawn_patterns, shape_of
+from benchmarks.gpu.compiling import compile_all, compile_program
+from benchmarks.gpu.data import free_memory
+from benchmarks.gpu.parts.kron_sparse import MAX_DENSE_BYTES, SparseData
+from benchmarks.gpu.peers import torch_chain
+from benchmarks.gpu.peers.torch_sparse import MAKERS
+from benchmarks.gpu.sparse_ways import WayPart, calls_of, parts_of
+
+PEERS = ("bmm", "einsum", "dense")
+LENGTH, REPLAYS = 1000.0, 3  # µs of a graph, and how often it is replayed
+NEAR = 1.2  # ours, and peers this close to the fastest one, are timed a second time
+TOO_LONG = 4.0  # what takes this many times as long as ours is not timed
+NOISE = 50.0  # µs more that a first call may take
+EQUAL = 0.97  # ratio from which ours counts as the fastest: its time is 3 % above the best one's
+LEAST = 0.85  # the ratio that no cell may be below
+Row = dict[str, Any]
+
+
+def name_of(way: Way) -> str:
+    if isinstance(way, tuple):
+        return f"transposed, {name_of(way[0].product)}"
+    if isinstance(way, LibraryProduct):
+        return f"cuBLAS, {way.stored}"
+    return str(way.family.name)
+
+
+def microseconds(calls: Sequence[Call], on: On, limit: float = math.inf) -> float:
+    """Time of a call, infinite where it cannot be among the fastest: above the limit."""
+    with suppress(Exception):
+        first_time(calls, on)
+        if first_time(calls, on) <= limit + NOISE:
+            return timed(calls, on, LENGTH, REPLAYS).microseconds
+    return math.inf
+
+
+def peer_calls(data: SparseData, ours: float) -> Iterator[tuple[str, Callable[[], list[Call]]]]:
+    """The peers that may be about as fast as ours, and what makes their calls."""
+    case, dtype = data.case, data.dtype
+    values = torch_chain.tensor(cupy.asarray(data.values))
+    inputs = [torch_chain.tensor(x) for x, _ in data.pairs]
+    for name in PEERS:
+        if name == "dense":
+            is_large = case.rows * case.columns * np.dtype(dtype).itemsize > MAX_DENSE_BYTES
+            if is_large or 1e6 * case.dense_flops / PEAKS[dtype] > TOO_LONG * ours:
+                continue
+        make = partial(MAKERS[name], torch_chain.torch, values, layout=case.layout)
+        yield name, lambda make=make: [make(x=x) for x in inputs]  # type: ignore[misc]
+
+
+def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -> Row:
+    data = SparseData(case, dtype)
+    calls = data.calls()
+    data.out.fill(np.nan)
+    calls[-1]()
+    error = data.error()
+    ours = microseconds(calls, torch_chain.on)
+    makers = dict(peer_calls(data, ours))
+    limit = TOO_LONG * ours
+    peers = {name: microseconds(make(), torch_chain.on, limit) for name, make in makers.items()}
+    for name in [one for one, found in peers.items() if found < NEAR * min(ours, *peers.values())]:
+        ours = min(ours, microseconds(calls, torch_chain.on))
+        peers[name] = min(peers[name], microseconds(makers[name](), torch_chain.on, limit))
+    best = min(peers, key=peers.__getitem__)
+    row: Row = {
+        "pattern": case.pattern, "dtype": dtype, "layout": case.layout, "batch": case.batch,
+        "way": name_of(way), "kernels": [one.expression for one in programs_of(way)],
+        "estimate": 1e6 * seconds_of(way), "ours": ours, "error": error, "best": best,
+        "ratio": peers[best] / ours, "peers": peers, "parts": [],
+    }  # fmt: skip
+    free_memory()
+    for part in parts:
+        if 1e6 * 2 * part.multiply_adds / PEAKS[dtype] > limit:
+            continue
+        found: Row = {"name": part.name, "estimate": part.estimate}
+        with suppress(cupy.cuda.memory.OutOfMemoryError):
+            their = calls_of(part, dtype, case.batch, data.pairs)
+            found["microseconds"] = microseconds(their, torch_chain.on, limit)
+        if isinstance(part.work, Kernel):
+            found["kernel"] = part.work.program.expression
+            found["family"] = part.work.family.name
+        row["parts"].append(found)
+    return row
+
+
+def fastest_found(row: Row) -> tuple[float, str]:
+    """The fastest way that was timed, and its name."""
+    least: dict[str, float] = {}
+    for part in row["parts"]:
+        name, found = part["name"], part.get("microseconds", math.inf)
+        least[name] = min(least.get(name, math.inf), found)
+    around = least.pop("forward", math.inf) + least.pop("back", math.inf)
+    ways = {"ours": row["ours"]}
+    between = ("blocks", "padded", "turned")
+    is_turned = row["layout"] == "batch-first" and row["pattern"][3] > 1
+    for name, found in least.items():
+        ways[name] = found + (around if is_turned and name in between else 0.0)
+    best = min(ways, key=ways.__getitem__)
+    return ways[best], best
+
+
+def summary(rows: Sequence[Row]) -> str:
+    names = "dtype", "layout", "batch"
+    kinds: dict[Any, list[Row]] = groups(rows, lambda row: tuple(row[name] for name in names))
+    lines = []
+    for key, own in [*sorted(kinds.items()), (("all", "", ""), list(rows))]:
+        ratios = [row["ratio"] for row in own]
+        near = sum(ratio >= EQUAL for ratio in ratios)
+        low = sum(ratio < LEAST for ratio in ratios)
+        losses = [row["ours"] / fastest_found(row)[0] for row in own]
+        figures = [f"{100 * near / len(own):.1f}", low, f"{min(ratios):.2f}"]
+        figures += [f"{statistics.median(ratios):.2f}"]
+        figures += [f"{f(losses):.2f}" for f in (statistics.geometric_mean, max)]
+        lines.append([*key, len(own), *figures])
+    titles = [*names, "cells", "% not behind by 3 %", f"below {LEAST}", "least", "median"]
+    return table([*titles, "ours / fastest way", "largest"], lines)
+
+
+def worst(rows: Sequence[Row], count: int) -> str:
+    lines = []
+    for row in sorted(rows, key=lambda row: row["ratio"])[:count]:
+        least, name = fastest_found(row)
+        pattern = "({},{},{},{})".format(*row["pattern"])
+        line = [pattern, row["dtype"], row["layout"].removeprefix("batch-"), row["batch"]]
+        line += [row["way"], f"{row['ours']:.1f}", f"{row['estimate']:.1f}", row["best"]]
+        lines.append([*line, f"{row['ratio']:.2f}", f"{name} {least:.1f}"])
+    names = ["pattern", "dtype", "layout", "batch", "ours", "µs", "estimate", "best peer", "ratio"]
+    return table([*names, "fastest way, µs"], lines)
+
+
+def plans(
+    cells: Sequence[tuple[SparseCase, str]], limits: DeviceLimits, variants: int
+) -> Iterator[tuple[SparseCase, str, list[WayPart], Way]]:
+    for case, dtype in cells:
+        shape = shape_of(case, dtype)
+        parts = list(parts_of(shape, limits, variants)) if variants else []
+        yield case, dtype, parts, fastest_way(shape, limits)
+
+
+def programs(work: Sequence[tuple[SparseCase, str, list[WayPart], Way]]) -> list[Program]:
+    found: dict[Program, None] = {}
+    for _, _, parts, way in work:
+        found.update(dict.fromkeys(programs_of(way)))
+        kernels = (part.work for part in parts if isinstance(part.work, Kernel))
+        found.update(dict.fromkeys(kernel.program for kernel in kernels))
+    return list(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    begun = time.perf_counter()
+    parser = parser_of(__doc__, "json", "seed", "seconds", seconds=math.inf)
+    parser.add_argument("--random", type=int, default=60, help="patterns")
+    parser.add_argument(
+        "--pattern", type=counts, action="append", default=[], help="a,b,c,d: one more, repeatable"
+    )
+    parser.add_argument("--each", type=int, default=4, help="cells of each pattern, of twelve")
+    parser.add_argument("--variants", type=int, default=3, help="kernels beside ours; 0: no ways")
+    parser.add_argument("--rows", type=int, default=40, help="cells of the table, the worst first")
+    options = parser.parse_args(arguments)
+    if absent := torch_chain.missing():
+        sys.exit(absent)
+    limits = device_limits(cupy.cuda.Device().id)
+    patterns = [*map(tuple, options.pattern), *drawn_patterns(options.random, options.seed)]
+    cells = list(cells_of(patterns, options.each))
+    work = list(plans(cells, limits, options.variants))
+    jobs = [partial(compile_program, program) for program in programs(work)]
+    print(*compile_all(jobs, default_processes()), sep="\n")
+    print(f"{len(jobs)} kernels compiled in {time.perf_counter() - begun:.0f} s", flush=True)
+    here, rows = machine("cuda"), []
+    for cell in work:
+        if time.perf_counter() - begun >= options.seconds:
+            break
+        try:
+            rows.append(measured(*cell))
+        except Exception as error:
+            print(f"{cell[0].name} {cell[1]}: {type(error).__name__}: {error}"[:300], flush=True)
+        free_memory()
+    save(options.json, {"machine": here, "cells": rows})
+    print(f"{len(rows)} of {len(cells)} cells in {time.perf_counter() - begun:.0f} s\n")
+    if rows:
+        print(worst(rows, options.rows), summary(rows), sep="\n\n")
+    return int(any(is_wrong(row) for row in rows))
+
+
+def is_wrong(row: Mapping[str, Any]) -> bool:
+    return not row["error"] <= TOLERANCE[row["dtype"]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
