@@ -30,16 +30,14 @@ __global__ void __launch_bounds__(threads) diagonal_multiply(DiagonalArguments<T
   const Index stride = Index(gridDim.x) * threads;
   for (Index i = Index(blockIdx.x) * threads + threadIdx.x; i < a.count; i += held * stride) {
     T x[held], d[held], y[held];
-#pragma unroll
-    for (int e = 0; e < held; ++e) {
+    UNROLLED for (int e = 0; e < held; ++e) {
       const Index at = i + e * stride;
       if (at >= a.count) continue;
       x[e] = a.x[at];
       d[e] = a.d[repeated ? at / a.inner % a.period : at];
       if (a.accumulate) y[e] = a.y[at];
     }
-#pragma unroll
-    for (int e = 0; e < held; ++e) {
+    UNROLLED for (int e = 0; e < held; ++e) {
       const Index at = i + e * stride;
       if (at >= a.count) continue;
       const T entry = a.scaled ? multiply(a.alpha, d[e]) : d[e];

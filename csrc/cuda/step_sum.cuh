@@ -42,19 +42,16 @@ __global__ void __launch_bounds__(threads) step_sum(StepSumArguments<T, vectors>
   double squares[1] = {};
   for (Index i = Index(blockIdx.x) * threads + threadIdx.x; i < a.count; i += held * stride) {
     T sum[held];
-#pragma unroll
-    for (int k = 0; k < vectors; ++k) {
+    UNROLLED for (int k = 0; k < vectors; ++k) {
       const T number = T(row[k]);
-#pragma unroll
-      for (int e = 0; e < held; ++e) {
+      UNROLLED for (int e = 0; e < held; ++e) {
         const Index at = i + e * stride;
         if (at >= a.count) continue;
         const T x = a.x[k][at];
         sum[e] = k == 0 ? number * x : multiply_add(sum[e], number, x);
       }
     }
-#pragma unroll
-    for (int e = 0; e < held; ++e) {
+    UNROLLED for (int e = 0; e < held; ++e) {
       if (i + e * stride >= a.count) continue;
       if (a.y) a.y[i + e * stride] = sum[e];
       squares[0] += double(sum[e]) * double(sum[e]);

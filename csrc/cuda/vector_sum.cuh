@@ -28,17 +28,14 @@ __global__ void __launch_bounds__(threads) vector_sum(VectorSumArguments<T, vect
   const Index stride = Index(gridDim.x) * threads;
   for (Index i = Index(blockIdx.x) * threads + threadIdx.x; i < a.count; i += held * stride) {
     T sum[held];
-#pragma unroll
-    for (int k = 0; k < vectors; ++k)
-#pragma unroll
-      for (int e = 0; e < held; ++e) {
+    UNROLLED for (int k = 0; k < vectors; ++k)
+      UNROLLED for (int e = 0; e < held; ++e) {
         const Index at = i + e * stride;
         if (at >= a.count) continue;
         const T x = a.x[k][at];
         sum[e] = k == 0 ? a.factors[k] * x : multiply_add(sum[e], a.factors[k], x);
       }
-#pragma unroll
-    for (int e = 0; e < held; ++e)
+    UNROLLED for (int e = 0; e < held; ++e)
       if (i + e * stride < a.count) a.y[i + e * stride] = sum[e];
   }
 }

@@ -1,6 +1,8 @@
 // How the threads of a group share the copies of its products to shared memory.
 #pragma once
 
+#include "cuda/common/unrolled.cuh"
+
 namespace batchkron {
 
 // A group of threads that copies so many products at a time, each to a slot of its own.
@@ -28,8 +30,7 @@ struct GroupCopies {
 
     template <int chunks, class Copy>
     __device__ void each(Copy copy) const {
-#pragma unroll 8
-      for (int i = 0; i < chunks; i += threads)
+      UNROLLED_BY(8) for (int i = 0; i < chunks; i += threads)
         if (i + threads <= chunks || first + i < chunks) copy(first + i);
     }
   };
@@ -37,8 +38,7 @@ struct GroupCopies {
   template <int chunks, class Copy>
   __device__ static void each_slot(int lane, Copy copy) {
     constexpr int threads = sharing(chunks), at_once = group / threads;
-#pragma unroll 8
-    for (int i = 0; i < products; i += at_once) {
+    UNROLLED_BY(8) for (int i = 0; i < products; i += at_once) {
       const int slot = i + lane / threads;
       if ((i + at_once <= products || slot < products) && lane < at_once * threads)
         copy(slot, Share<threads>{lane % threads});

@@ -51,8 +51,7 @@ struct HeldModes {
   template <int count>
   static constexpr int offset(const int (&sizes)[count], const int (&strides)[count], int i) {
     int sum = 0;
-#pragma unroll
-    for (int mode = count - 1; mode >= 0; --mode) {
+    UNROLLED for (int mode = count - 1; mode >= 0; --mode) {
       sum += i % sizes[mode] * strides[mode];
       i /= sizes[mode];
     }
@@ -91,15 +90,12 @@ __device__ void load_held(const T* source, int item, T* registers) {
   constexpr int pack = Word<T>::pack;
   source += Spread::from(item);
   if constexpr (Held::reads_words(pack) && Spread::from_words(pack)) {
-#pragma unroll
-    for (int i = 0; i < Held::inputs; i += pack) {
+    UNROLLED for (int i = 0; i < Held::inputs; i += pack) {
       const Word<T> word = *reinterpret_cast<const Word<T>*>(source + Held::from(i));
-#pragma unroll
-      for (int j = 0; j < pack; ++j) registers[i + j] = word.values[j];
+      UNROLLED for (int j = 0; j < pack; ++j) registers[i + j] = word.values[j];
     }
   } else {
-#pragma unroll
-    for (int i = 0; i < Held::inputs; ++i) registers[i] = source[Held::from(i)];
+    UNROLLED for (int i = 0; i < Held::inputs; ++i) registers[i] = source[Held::from(i)];
   }
 }
 
@@ -108,16 +104,13 @@ __device__ void store_held(T* target, int item, const T* registers) {
   constexpr int pack = Word<T>::pack;
   target += Spread::to(item);
   if constexpr (Held::writes_words(pack) && Spread::to_words(pack)) {
-#pragma unroll
-    for (int i = 0; i < Held::outputs; i += pack) {
+    UNROLLED for (int i = 0; i < Held::outputs; i += pack) {
       Word<T> word;
-#pragma unroll
-      for (int j = 0; j < pack; ++j) word.values[j] = registers[i + j];
+      UNROLLED for (int j = 0; j < pack; ++j) word.values[j] = registers[i + j];
       *reinterpret_cast<Word<T>*>(target + Held::to(i)) = word;
     }
   } else {
-#pragma unroll
-    for (int i = 0; i < Held::outputs; ++i) target[Held::to(i)] = registers[i];
+    UNROLLED for (int i = 0; i < Held::outputs; ++i) target[Held::to(i)] = registers[i];
   }
 }
 
@@ -132,35 +125,26 @@ __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
   const Word<T>* const source = reinterpret_cast<const Word<T>*>(factor);
   if constexpr (words <= 8) {
     Word<T> held[words];
-#pragma unroll
-    for (int i = 0; i < words; ++i) held[i] = source[i];
-#pragma unroll
-    for (int a = 0; a < before; ++a)
-#pragma unroll
-      for (int b = 0; b < after; ++b)
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
+    UNROLLED for (int i = 0; i < words; ++i) held[i] = source[i];
+    UNROLLED for (int a = 0; a < before; ++a)
+      UNROLLED for (int b = 0; b < after; ++b)
+        UNROLLED for (int k = 0; k < K; ++k) {
           T sum{};
-#pragma unroll
-          for (int c = 0; c < C; ++c)
+          UNROLLED for (int c = 0; c < C; ++c)
             sum = multiply_add(sum, in[(a * C + c) * after + b],
                                held[(c * c_step + k * k_step) / pack]
                                    .values[(c * c_step + k * k_step) % pack]);
           out[(a * K + k) * after + b] = sum;
         }
   } else {
-#pragma unroll
-    for (int i = 0; i < before * K * after; ++i) out[i] = T{};
-#pragma unroll
-    for (int i = 0; i < words; ++i) {
+    UNROLLED for (int i = 0; i < before * K * after; ++i) out[i] = T{};
+    UNROLLED for (int i = 0; i < words; ++i) {
       const Word<T> word = source[i];
-#pragma unroll
-      for (int j = 0; j < pack; ++j) {
+      UNROLLED for (int j = 0; j < pack; ++j) {
         const int place = i * pack + j;
         const int c = by_row ? place % C : place / K, k = by_row ? place / C : place % K;
         if (place < C * K)
-#pragma unroll
-          for (int f = 0; f < before * after; ++f) {
+          UNROLLED for (int f = 0; f < before * after; ++f) {
             const int a = f / after, b = f % after;
             out[(a * K + k) * after + b] =
                 multiply_add(out[(a * K + k) * after + b], in[(a * C + c) * after + b], word.values[j]);
@@ -182,8 +166,7 @@ __device__ void multiply_held(const Factors& factors, const T* in, HeldModes<Mod
   constexpr int after = HeldModes<Rest...>::inputs;
   T out[before * Mode::K * after];
   if (factors.template skips<Mode::step>()) {
-#pragma unroll
-    for (int i = 0; i < before * Mode::K * after; ++i)
+    UNROLLED for (int i = 0; i < before * Mode::K * after; ++i)
       out[i] = Mode::C == Mode::K ? in[i] : T{};
   } else {
     multiply_held_mode<T, Factors::by_row, before, Mode::C, Mode::K, after>(

@@ -78,8 +78,7 @@ __device__ void load_elements(const T* source, T* values) {
     Chunk chunks[bytes / width];
   } loaded;
   const Chunk* const chunks = reinterpret_cast<const Chunk*>(source);
-#pragma unroll
-  for (int i = 0; i < bytes / width; ++i) loaded.chunks[i] = chunks[i];
+  UNROLLED for (int i = 0; i < bytes / width; ++i) loaded.chunks[i] = chunks[i];
   memcpy(values, loaded.chunks, bytes);
 }
 

@@ -37,8 +37,7 @@ struct StagedMode {
   __device__ void load(const Factors& factors, int lane) {
     if constexpr (n > 1) {
       const T* const source = factors.template at<Mode::step>();
-#pragma unroll
-      for (int i = 0; i < turns; ++i) {
+      UNROLLED for (int i = 0; i < turns; ++i) {
         const int part = i * 32 + lane;
         if (part < parts) load_elements<width>(source + width * part, held[i]);
       }
@@ -46,12 +45,10 @@ struct StagedMode {
   }
   __device__ void stage(int which, int lane) const {
     if constexpr (n > 1) {
-#pragma unroll
-      for (int i = 0; i < turns; ++i) {
+      UNROLLED for (int i = 0; i < turns; ++i) {
         const int first = (i * 32 + lane) * width;
         if (first < n * n)
-#pragma unroll
-          for (int j = 0; j < width; ++j)
+          UNROLLED for (int j = 0; j < width; ++j)
             base[which * elements + first / n * pitch + first % n + j] = held[i][j];
       }
       __syncwarp();
@@ -61,16 +58,13 @@ struct StagedMode {
   template <int halves>
   __device__ void add_to(double (&sums)[n][halves][2 * halves], int which, int c,
                          const double (&results)[halves][2 * halves]) const {
-#pragma unroll
-    for (int k = 0; k < n; k += 2) {
+    UNROLLED for (int k = 0; k < n; k += 2) {
       double entries[2];
       load_elements<2>(base + which * elements + c * pitch + k, entries);
-#pragma unroll
-      for (int j = 0; j < 2 && k + j < n; ++j)
-#pragma unroll
-        for (int h = 0; h < halves; ++h)
-#pragma unroll
-          for (int i = 0; i < 2 * halves; ++i) sums[k + j][h][i] += entries[j] * results[h][i];
+      UNROLLED for (int j = 0; j < 2 && k + j < n; ++j)
+        UNROLLED for (int h = 0; h < halves; ++h)
+          UNROLLED for (int i = 0; i < 2 * halves; ++i)
+            sums[k + j][h][i] += entries[j] * results[h][i];
     }
   }
 };
@@ -95,14 +89,10 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
   const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % teams_per_output;
   // calls visit(i, sum) for each of the lane's sums, which is element i of the output block
   const auto each_sum = [&](auto visit) {
-#pragma unroll
-    for (int k = 0; k < n; ++k)
-#pragma unroll
-      for (int h = 0; h < halves; ++h)
-#pragma unroll
-        for (int f = 0; f < halves; ++f)
-#pragma unroll
-          for (int p = 0; p < 2; ++p) {
+    UNROLLED for (int k = 0; k < n; ++k)
+      UNROLLED for (int h = 0; h < halves; ++h)
+        UNROLLED for (int f = 0; f < halves; ++f)
+          UNROLLED for (int p = 0; p < 2; ++p) {
             if (Multiply::has(h, f, p, lane))
               visit((part * n + k) * slice + Multiply::place(h, f, p, lane), sums[k][h][2 * f + p]);
           }
@@ -122,8 +112,8 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
     __syncthreads();
     for (int i = threadIdx.x % output_threads; active && i < size; i += output_threads) {
       double sum = parts[i];
-#pragma unroll
-      for (int other = 1; other < teams_per_output; ++other) sum += parts[other * size + i];
+      UNROLLED for (int other = 1; other < teams_per_output; ++other)
+        sum += parts[other * size + i];
       write(i, sum);
     }
     __syncthreads();  // the sums have been read
@@ -182,14 +172,12 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
         fast.load(factors, lane);
         staged.load(factors, thread);
         if constexpr (split > 1) {
-#pragma unroll
-          for (int c = 0; c < split; ++c)
+          UNROLLED for (int c = 0; c < split; ++c)
             shares[c] = factors.template at<Split::step>()[c * split + part];
         }
       };
       const auto load_chunk = [&](const T* block, int place, Tile(&to)[split]) {
-#pragma unroll
-        for (int c = 0; c < split; ++c)
+        UNROLLED for (int c = 0; c < split; ++c)
           to[c].load(block + c * part_size + place * chunk * slice, lane);
       };
       const Record first = record_of(0);
@@ -203,15 +191,14 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
           multiply.add_to(sums, tile.x, lane);
           return;
         }
-#pragma unroll
-        for (int j = 0; j + stride <= chunk; j += stride) {
+        UNROLLED for (int j = 0; j + stride <= chunk; j += stride) {
           Results results[stride] = {};
           if constexpr (Multiply::takes_two && stride == 2)
             multiply.multiply_two(results[0], results[1], tile.x[j], tile.x[j + 1], lane);
           else
             multiply.add_to(results, tile.x + j, lane);
-#pragma unroll
-          for (int i = 0; i < stride; ++i) staged.add_to(sums, round % 2, first + j + i, results[i]);
+          UNROLLED for (int i = 0; i < stride; ++i)
+            staged.add_to(sums, round % 2, first + j + i, results[i]);
         }
         if constexpr (chunk % stride != 0) {
           Results last[1] = {};
@@ -226,14 +213,12 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
           multiply.scale(
               a.weights[system * a.weight_system + begin + Index(round) * teams_per_output], lane);
         double own[split];
-#pragma unroll
-        for (int c = 0; c < split; ++c) own[c] = shares[c];
+        UNROLLED for (int c = 0; c < split; ++c) own[c] = shares[c];
         staged.stage(round % 2, thread);
         const T* const following = x + Index(next.input()) * split * part_size;
         load_factors(next);
         next = record_of(round + 2);
-#pragma unroll
-        for (int i = 0; i < chunks; ++i) {
+        UNROLLED for (int i = 0; i < chunks; ++i) {
           constexpr int first_turn = decltype(turn)::value;
           const int now = split > 1 ? 0 : (first_turn + i) % 2, then = split > 1 ? 0 : 1 - now;
           const auto load_next = [&] {

@@ -59,20 +59,17 @@ __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* o
   using Spread = typename Pass::Spread;
   constexpr int items = (Spread::size + team - 1) / team;
   T registers[items * Held::inputs];
-#pragma unroll
-  for (int i = 0; i < items; ++i)
+  UNROLLED for (int i = 0; i < items; ++i)
     if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size) {
       load_held<T, Held, Spread>(from, rank + i * team, registers + i * Held::inputs);
     } else {
-#pragma unroll
-      for (int j = 0; j < Held::inputs; ++j) registers[i * Held::inputs + j] = T{};
+      UNROLLED for (int j = 0; j < Held::inputs; ++j) registers[i * Held::inputs + j] = T{};
     }
   multiply_held<T, items>(factors, registers, Held{}, [&](const T* results) {
     if constexpr (sizeof...(Rest) == 0) {
       use(results);
     } else {
-#pragma unroll
-      for (int i = 0; i < items; ++i)
+      UNROLLED for (int i = 0; i < items; ++i)
         if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size)
           store_held<T, Held, Spread>(to, rank + i * team, results + i * Held::outputs);
     }

@@ -242,8 +242,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
           factors, block, buffer, other, rank, [] { Cut::sync_teams(); },
           [&](const T* results) {
             if (valid) {
-#pragma unroll
-              for (int i = 0; i < items * held; ++i)
+              UNROLLED for (int i = 0; i < items * held; ++i)
                 sums[i] = multiply_add(sums[i], weight, results[i]);
             }
           });
@@ -253,8 +252,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
     wait_for_copies<0>();
     Cut::sync_group();
     if (!idle) {
-#pragma unroll
-      for (int i = 0; i < items; ++i)
+      UNROLLED for (int i = 0; i < items; ++i)
         if ((i + 1) * team <= Last::Spread::size || rank + i * team < Last::Spread::size)
           store_held<T, typename Last::Held, typename Last::Spread>(
               memory.product(0, slot), rank + i * team, sums + i * held);
@@ -286,8 +284,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
         for (int i = (peer * teams_per_output + member) * team + rank; i < Layout::output;
              i += sharing * team) {
           T sum = *of_block(part_of(first) + i, 0);
-#pragma unroll
-          for (int other = 1; other < Cut::cluster; ++other)
+          UNROLLED for (int other = 1; other < Cut::cluster; ++other)
             sum = add(sum, *of_block(part_of(first) + i, other));
           write(i, sum);
         }

@@ -90,13 +90,10 @@ __device__ void multiply_exchanged(const Factors& factors, const T* in, int lane
   const bool skips = factors.template skips<Mode::step>();
   const T* const column = factors.template at<Mode::step>() + digit;
   T entries[n], out[count];
-#pragma unroll
-  for (int i = 0; i < n; ++i) entries[i] = column[(digit + i) % n * n];
-#pragma unroll
-  for (int j = 0; j < count; ++j) {
+  UNROLLED for (int i = 0; i < n; ++i) entries[i] = column[(digit + i) % n * n];
+  UNROLLED for (int j = 0; j < count; ++j) {
     T sum = multiply(in[j], entries[0]);
-#pragma unroll
-    for (int i = 1; i < n; ++i)
+    UNROLLED for (int i = 1; i < n; ++i)
       sum = multiply_add(sum, held_by(in[j], first + (digit + i) % n * stride), entries[i]);
     out[j] = skips ? in[j] : sum;
   }
@@ -112,8 +109,7 @@ __device__ void sum_over_lanes(T* sums, int lane, int& first, int& end) {
     const int place = lane / parts;
     const bool upper = place & bit;
     constexpr int half = (count + 1) / 2;
-#pragma unroll
-    for (int i = 0; i < half; ++i) {
+    UNROLLED for (int i = 0; i < half; ++i) {
       const T low = sums[i], high = half + i < count ? sums[half + i] : T{};
       sums[i] = add(upper ? high : low,
                     held_by(upper ? low : high, lane + ((place ^ bit) - place) * parts));
@@ -132,8 +128,7 @@ __device__ void sum_over_warp(T* sums, int lane, int& first, int& end) {
   constexpr int lanes = 32 / parts, whole = power_of_two_in(lanes);
   const int place = lane / parts;
   if constexpr (whole < lanes) {
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
+    UNROLLED for (int i = 0; i < count; ++i) {
       const T other = held_by(sums[i], (lane + whole * parts) % 32);
       if (place < lanes - whole) sums[i] = add(sums[i], other);
     }
@@ -186,8 +181,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
 
   // first of all, since everything else waits for records
   Record records[batch];
-#pragma unroll
-  for (int i = 0; i < batch; ++i) records[i] = record_of(i);
+  UNROLLED for (int i = 0; i < batch; ++i) records[i] = record_of(i);
 
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
     const Index system = a.systems == 1 ? 0 : e % a.systems;
@@ -204,27 +198,22 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       const Factors factors{a.pools, system, record};
       T slice[Slices::input], row[Slices::K];
       const T* const block = x + Index(input) * Slices::input_size;
-#pragma unroll
-      for (int i = 0; i < Slices::input; i += Slices::from)
+      UNROLLED for (int i = 0; i < Slices::input; i += Slices::from)
         load_elements<Slices::from>(block + i * Slices::team + rank * Slices::from, slice + i);
       load_elements<Slices::K>(factors.template at<Slices::step>() + c * Slices::K, row);
       if (factors.template skips<Slices::step>()) {
-#pragma unroll
-        for (int k = 0; k < Slices::K; ++k) row[k] = FromReal<T>::make(k == c);
+        UNROLLED for (int k = 0; k < Slices::K; ++k) row[k] = FromReal<T>::make(k == c);
       }
       if (weighted) {
-#pragma unroll
-        for (int k = 0; k < Slices::K; ++k) row[k] = multiply(row[k], weight);
+        UNROLLED for (int k = 0; k < Slices::K; ++k) row[k] = multiply(row[k], weight);
       }
       multiply_held<T, 1>(factors, slice, Held{}, [&](const T* held) {
         multiply_exchanged<T, Slices::output>(factors, held, lane, Exchanged{}, [&](const T* part) {
           // If there is no product, what was loaded instead is not added, as it may be NaN.
-#pragma unroll
-          for (int k = 0; k < Slices::K; ++k) {
+          UNROLLED for (int k = 0; k < Slices::K; ++k) {
             const bool adds = valid && (!factors.template skips<Slices::step>() || k == c);
             const T entry = adds ? row[k] : T{};
-#pragma unroll
-            for (int i = 0; i < Slices::output; ++i)
+            UNROLLED for (int i = 0; i < Slices::output; ++i)
               sums[k * Slices::output + i] = multiply_add(sums[k * Slices::output + i],
                                                           adds ? part[i] : T{}, entry);
           }
@@ -234,16 +223,12 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
 
     for (int round = 0; round * teams_per_output < count; round += batch) {
       Record next[batch];
-#pragma unroll
-      for (int i = 0; i < batch; ++i) next[i] = record_of(round + batch + i);
+      UNROLLED for (int i = 0; i < batch; ++i) next[i] = record_of(round + batch + i);
       T weights[batch];
-#pragma unroll
-      for (int i = 0; i < batch; ++i)
+      UNROLLED for (int i = 0; i < batch; ++i)
         if (weighted) weights[i] = weight_of(records[i], round + i);
-#pragma unroll
-      for (int i = 0; i < batch; ++i) add_product(records[i], weights[i]);
-#pragma unroll
-      for (int i = 0; i < batch; ++i) records[i] = next[i];
+      UNROLLED for (int i = 0; i < batch; ++i) add_product(records[i], weights[i]);
+      UNROLLED for (int i = 0; i < batch; ++i) records[i] = next[i];
     }
 
     int first = 0, end = Slices::sums;
@@ -257,27 +242,23 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       target[i] = a.accumulate ? add(target[i], sum) : sum;
     };
     if constexpr (Cut::warps == 1) {
-#pragma unroll
-      for (int i = 0; i < left; ++i)
+      UNROLLED for (int i = 0; i < left; ++i)
         if (active && first + i < end) write(place_of(i), sums[i]);
     } else {
       T* const parts = reinterpret_cast<T*>(shared_memory) +
                        (warp - member) * Slices::output_size;
-#pragma unroll
-      for (int i = 0; i < left; ++i)
+      UNROLLED for (int i = 0; i < left; ++i)
         if (first + i < end) parts[member * Slices::output_size + place_of(i)] = sums[i];
       __syncthreads();
       for (int i = member * 32 + lane; active && i < Slices::output_size; i += Cut::warps * 32) {
         T sum = parts[i];
-#pragma unroll
-        for (int other = 1; other < Cut::warps; ++other)
+        UNROLLED for (int other = 1; other < Cut::warps; ++other)
           sum = add(sum, parts[other * Slices::output_size + i]);
         write(i, sum);
       }
     }
     if (e + gridDim.y < a.outer) {
-#pragma unroll
-      for (int i = 0; i < batch; ++i) records[i] = record_of(i);
+      UNROLLED for (int i = 0; i < batch; ++i) records[i] = record_of(i);
       if constexpr (Cut::warps > 1) __syncthreads();  // the sums have been read
     }
   }

@@ -56,8 +56,7 @@ struct NarrowMode {
   template <class Factors>
   __device__ void load(const Factors& factors, UnitLane lane) {
     const T* const source = factors.template at<step>();
-#pragma unroll
-    for (int s = 0; s < Entries::steps; ++s) {
+    UNROLLED for (int s = 0; s < Entries::steps; ++s) {
       entries[s] = 0;
       if (Entries::has_step(s, lane))
         entries[s] = source[Entries::at_step(s, lane) * K + (lane.row < K ? lane.row : K - 1)];
@@ -81,16 +80,14 @@ struct WideMode {
   }
   // From a matrix [entry][result] with rows `pitch` elements apart.
   __device__ void load(const T* matrix, int pitch, UnitLane lane) {
-#pragma unroll
-    for (int s = 0; s < Entries::steps; ++s) {
+    UNROLLED for (int s = 0; s < Entries::steps; ++s) {
       entries[s][0] = entries[s][1] = 0;
       if (!Entries::has_step(s, lane)) continue;
       const T* const entry = matrix + Entries::at_step(s, lane) * pitch;
       if constexpr (K % 2 == 0) {
         load_elements<2>(entry + (2 * lane.row < K ? 2 * lane.row : K - 2), entries[s]);
       } else {
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
+        UNROLLED for (int h = 0; h < 2; ++h)
           entries[s][h] = entry[2 * lane.row + h < K ? 2 * lane.row + h : K - 1];
       }
     }
@@ -110,10 +107,8 @@ struct PairedModes {
   __device__ void load(const Factors& factors, UnitLane lane) {
     const T* const a = factors.template at<slow>();
     const T* const b = factors.template at<fast>();
-#pragma unroll
-    for (int j = 0; j < 2; ++j) outer[j] = a[(2 * j + lane.column / 2) * 4 + lane.row / 2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
+    UNROLLED for (int j = 0; j < 2; ++j) outer[j] = a[(2 * j + lane.column / 2) * 4 + lane.row / 2];
+    UNROLLED for (int j = 0; j < 2; ++j)
       load_elements<2>(b + (lane.column % 2 * 2 + j) * 4 + lane.row % 2 * 2, inner[j]);
   }
   __device__ double entry(int h, int s) const {
@@ -143,10 +138,8 @@ struct UnitTile {
   Slice x[slices];
 
   __device__ static void load_slice(const T* source, UnitLane lane, Slice& x, int h = 0) {
-#pragma unroll
-    for (int n = 0; n < Rows::eights; ++n)
-#pragma unroll
-      for (int s = 0; s < Columns::steps; s += 2) {
+    UNROLLED for (int n = 0; n < Rows::eights; ++n)
+      UNROLLED for (int s = 0; s < Columns::steps; s += 2) {
         const T* const pair = source + (h * Slow::inputs + Rows::in_eight(n, lane)) * Fast::inputs +
                               Columns::at_step(s, lane);
         const bool is_single = Columns::is_single(s), has_row = Rows::has_eight(n, lane);
@@ -156,30 +149,24 @@ struct UnitTile {
           else
             x[n][s] = x[n][s + 1] = 0;
         } else {
-#pragma unroll
-          for (int j = 0; j < (is_single ? 1 : 2); ++j)
+          UNROLLED for (int j = 0; j < (is_single ? 1 : 2); ++j)
             x[n][s + j] = has_row && Columns::has_step(s + j, lane) ? pair[j] : T(0);
         }
       }
   }
   __device__ void load(const T* source, UnitLane lane) {
-#pragma unroll
-    for (int h = 0; h < slices; ++h) load_slice(source, lane, x[h], h);
+    UNROLLED for (int h = 0; h < slices; ++h) load_slice(source, lane, x[h], h);
   }
 
   // Becomes sum_c shares[c] tiles[c]. Entries beyond the mode stay zero even if a share is not
   // finite.
   template <class From, int split>
   __device__ void mix(const double (&shares)[split], const From (&tiles)[split], UnitLane lane) {
-#pragma unroll
-    for (int h = 0; h < slices; ++h)
-#pragma unroll
-      for (int n = 0; n < Rows::eights; ++n)
-#pragma unroll
-        for (int s = 0; s < Columns::steps; ++s) {
+    UNROLLED for (int h = 0; h < slices; ++h)
+      UNROLLED for (int n = 0; n < Rows::eights; ++n)
+        UNROLLED for (int s = 0; s < Columns::steps; ++s) {
           double sum = shares[0] * tiles[0].x[h][n][s];
-#pragma unroll
-          for (int c = 1; c < split; ++c) sum += shares[c] * tiles[c].x[h][n][s];
+          UNROLLED for (int c = 1; c < split; ++c) sum += shares[c] * tiles[c].x[h][n][s];
           x[h][n][s] = Columns::has_step(s, lane) ? sum : 0;
         }
   }
@@ -197,21 +184,18 @@ struct UnitMultiply {
   double fast[Columns::eights][2 * halves];  // likewise
 
   __device__ UnitMultiply(const Slow& outer, const Fast& inner) {
-#pragma unroll
-    for (int h = 0; h < halves; ++h) {
-#pragma unroll
-      for (int s = 0; s < Rows::steps; ++s) slow[s / 2][s % 2 * halves + h] = outer.entry(h, s);
-#pragma unroll
-      for (int s = 0; s < Columns::steps; ++s) fast[s / 2][s % 2 * halves + h] = inner.entry(h, s);
+    UNROLLED for (int h = 0; h < halves; ++h) {
+      UNROLLED for (int s = 0; s < Rows::steps; ++s)
+        slow[s / 2][s % 2 * halves + h] = outer.entry(h, s);
+      UNROLLED for (int s = 0; s < Columns::steps; ++s)
+        fast[s / 2][s % 2 * halves + h] = inner.entry(h, s);
     }
   }
   // Multiplies F_slow by a weight. Entries beyond the mode stay zero even if the weight is not
   // finite.
   __device__ void scale(double weight, UnitLane lane) {
-#pragma unroll
-    for (int s = 0; s < Rows::steps; ++s)
-#pragma unroll
-      for (int h = 0; h < halves; ++h)
+    UNROLLED for (int s = 0; s < Rows::steps; ++s)
+      UNROLLED for (int h = 0; h < halves; ++h)
         if (Rows::has_step(s, lane)) slow[s / 2][s % 2 * halves + h] *= weight;
   }
 
@@ -233,20 +217,13 @@ struct UnitMultiply {
   template <int count, class Slice>
   __device__ void add_to(Sums (&sums)[count], const Slice* x, UnitLane lane) const {
     double first[count][Rows::eights][2 * halves] = {};
-#pragma unroll
-    for (int i = 0; i < Columns::eights; ++i)
-#pragma unroll
-      for (int n = 0; n < Rows::eights; ++n)
-#pragma unroll
-        for (int j = 0; j < count; ++j) multiply_first(first[j][n], i, x[j][n] + 2 * i);
-#pragma unroll
-    for (int n = 0; n < Rows::eights; ++n) {
-#pragma unroll
-      for (int j = 0; j < count; ++j) clear_padding(first[j][n], n, lane);
-#pragma unroll
-      for (int f = 0; f < 2; ++f)
-#pragma unroll
-        for (int j = 0; j < count; ++j)
+    UNROLLED for (int i = 0; i < Columns::eights; ++i)
+      UNROLLED for (int n = 0; n < Rows::eights; ++n)
+        UNROLLED for (int j = 0; j < count; ++j) multiply_first(first[j][n], i, x[j][n] + 2 * i);
+    UNROLLED for (int n = 0; n < Rows::eights; ++n) {
+      UNROLLED for (int j = 0; j < count; ++j) clear_padding(first[j][n], n, lane);
+      UNROLLED for (int f = 0; f < 2; ++f)
+        UNROLLED for (int j = 0; j < count; ++j)
           if constexpr (halves == 2) {
             if (Rows::is_half(n))
               multiply_16_8_4(sums[j][f], slow[n][0], slow[n][1], first[j][n][2 * f]);
@@ -270,8 +247,7 @@ struct UnitMultiply {
     clear_padding(second, 0, lane);
     const double a[] = {first[0], second[0], first[1], second[1]};
     multiply_16_8_8(both, a, slow[0]);
-#pragma unroll
-    for (int p = 0; p < 2; ++p) one[0][p] = both[p], two[0][p] = both[2 + p];
+    UNROLLED for (int p = 0; p < 2; ++p) one[0][p] = both[p], two[0][p] = both[2 + p];
   }
 
  private:
@@ -285,16 +261,14 @@ struct UnitMultiply {
         multiply_16_8_8(first, fast[i], pair);
       }
     } else {
-#pragma unroll
-      for (int s = 0; s < (Columns::is_half(i) ? 1 : 2); ++s)
+      UNROLLED for (int s = 0; s < (Columns::is_half(i) ? 1 : 2); ++s)
         multiply_8_8_4(first[0], first[1], fast[i][s], x[s]);
     }
   }
   // Sets results of entries beyond the mode to zero. They are zero already unless a factor has an
   // infinity or NaN, which must not reach other results.
   __device__ static void clear_padding(double (&first)[2 * halves], int n, UnitLane lane) {
-#pragma unroll
-    for (int i = 0; i < 2 * halves; ++i)
+    UNROLLED for (int i = 0; i < 2 * halves; ++i)
       if (!Rows::has_step(2 * n + i % 2, lane)) first[i] = 0;
   }
 };

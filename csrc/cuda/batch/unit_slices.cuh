@@ -36,8 +36,7 @@ struct UnitSlices {
   // Writes a lane's results from there on, each two neighbours as one word.
   __device__ static void write(double* to, UnitLane lane, const typename Multiply::Sums& results) {
     if (lane.row >= rows || lane.column >= columns) return;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
+    UNROLLED for (int i = 0; i < 4; ++i)
       *reinterpret_cast<Pair*>(to + i * 2 * lanes) = {results[i / 2][i % 2 * 2],
                                                       results[i / 2][i % 2 * 2 + 1]};
   }
@@ -72,8 +71,7 @@ struct UnitMatrices {
   template <int threads, int n>
   __device__ static void copy_one(T* to, const T* from) {
     constexpr int words = n / word;  // words of a row
-#pragma unroll
-    for (int i = 0; i < n * words; i += threads) {
+    UNROLLED for (int i = 0; i < n * words; i += threads) {
       const int own = i + int(threadIdx.x);
       if (i + threads <= n * words || own < n * words)
         copy_asynchronously<16, true>(to + own / words * pitch(n) + own % words * word,
@@ -90,8 +88,7 @@ struct SliceMode {
   T entries[(steps + 1) / 2][4];  // [steps 2 i and 2 i + 1][step, result]
 
   __device__ void load(const T* matrix, int pitch, UnitLane lane) {
-#pragma unroll
-    for (int s = 0; s < steps; ++s) {
+    UNROLLED for (int s = 0; s < steps; ++s) {
       const T* const entry = matrix + (4 * s + lane.column) * pitch;
       const int row = lane.row < n / 2 ? lane.row : n / 2 - 1;
       load_elements<2>(entry + 2 * row, entries[s / 2] + s % 2 * 2);
@@ -101,10 +98,8 @@ struct SliceMode {
   template <class Slices>
   __device__ void add_to(double (&sums)[4], const double* first) const {
     double x[steps];
-#pragma unroll
-    for (int s = 0; s < steps; ++s) x[s] = first[4 * s * Slices::pitch];
-#pragma unroll
-    for (int i = 0; i < steps / 2; ++i) {
+    UNROLLED for (int s = 0; s < steps; ++s) x[s] = first[4 * s * Slices::pitch];
+    UNROLLED for (int i = 0; i < steps / 2; ++i) {
       const T(&own)[4] = entries[i];
       const double a[] = {own[0], own[1], own[2], own[3]};
       multiply_16_8_8(sums, a, x + 2 * i);
@@ -176,12 +171,10 @@ __global__ void __launch_bounds__(32 * warps, blocks)
           fast.load(matrices_of(round) + Matrices::fast, Matrices::pitch(Fast::outputs), lane);
           Multiply multiply(slow, fast);
           if (weighted) multiply.scale(a.weights[system * a.weight_system + begin + round], lane);
-#pragma unroll
-          for (int i = 0; i < own; i += some) {
+          UNROLLED for (int i = 0; i < own; i += some) {
             typename Multiply::Sums results[some] = {};
             multiply.add_to(results, tile.x + i, lane);
-#pragma unroll
-            for (int j = i; j < i + some; ++j) {
+            UNROLLED for (int j = i; j < i + some; ++j) {
               Tile::load_slice(following + j * slice, lane, tile.x[j]);
               Slices::write(results_of + place + j * Slices::pitch, lane, results[j - i]);
             }
@@ -195,8 +188,7 @@ __global__ void __launch_bounds__(32 * warps, blocks)
         later = record_of(round + 3);
         SliceMode<T, H> leading;
         leading.load(matrices_of(round), Matrices::pitch(H::n), lane);
-#pragma unroll
-        for (int turn = 0; turn < turns; ++turn) {
+        UNROLLED for (int turn = 0; turn < turns; ++turn) {
           if (Slices::eights % warps == 0 || turn * warps + warp < Slices::eights)
             leading.template add_to<Slices>(sums[turn], entries_of + place + 8 * turn * warps);
         }
@@ -206,15 +198,12 @@ __global__ void __launch_bounds__(32 * warps, blocks)
     }
 
     T* const target = a.y + (e * a.num_outputs + output) * size;
-#pragma unroll
-    for (int turn = 0; turn < turns; ++turn) {
+    UNROLLED for (int turn = 0; turn < turns; ++turn) {
       const int eight = turn * warps + warp;
       if (2 * lane.row >= H::n || eight >= Slices::eights) continue;
-#pragma unroll
-      for (int p = 0; p < 2; ++p) {
+      UNROLLED for (int p = 0; p < 2; ++p) {
         const int in_slice = Slices::place(8 * eight + 2 * lane.column + p);
-#pragma unroll
-        for (int t = 0; t < 2; ++t) {
+        UNROLLED for (int t = 0; t < 2; ++t) {
           T& to = target[(2 * lane.row + t) * slice + in_slice];
           const double sum = a.alpha * sums[turn][2 * t + p];
           to = T(a.accumulate ? to + sum : sum);

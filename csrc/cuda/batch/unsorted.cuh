@@ -100,8 +100,7 @@ __device__ UnsortedProduct<T, steps> read_product(const UnsortedArguments<T, Num
   const Index input = a.inputs[b];
   product.output = a.outputs[b];
   bool valid = true;
-#pragma unroll
-  for (int s = 0; s < steps; ++s) {
+  UNROLLED for (int s = 0; s < steps; ++s) {
     const Index id = a.ids[b * steps + a.columns[s]];
     valid = valid && id >= (identities ? -1 : 0) && id < a.limits[s];
     product.ids[s] = int(id);
@@ -144,8 +143,7 @@ struct UnsortedMemory {
     int* const target = record(round, slot);
     target[0] = int(product.input);
     target[1] = int(product.output);
-#pragma unroll
-    for (int s = 0; s < steps; ++s) target[2 + s] = product.ids[s];
+    UNROLLED for (int s = 0; s < steps; ++s) target[2 + s] = product.ids[s];
   }
 
   // Begins to copy the blocks and matrices of a round, whose records are in shared memory.
@@ -176,15 +174,13 @@ struct UnsortedMemory {
     constexpr int size = Layout::output * int(sizeof(T) / sizeof(Real));
     constexpr auto fits = [](int word) { return word <= max_atomic_word<Real> && size % word == 0; };
     constexpr int count = fits(4) ? 4 : fits(2) ? 2 : 1, words = size / count;
-#pragma unroll 4
-    for (int i = lane; i < Cut::products * words; i += Cut::group) {
+    UNROLLED_BY(4) for (int i = lane; i < Cut::products * words; i += Cut::group) {
       const int slot = i / words, at = i % words * count;
       const int* const entry = record(round, slot);
       if (entry[0] < 0) continue;
       Real values[count];
       const Real* const source = reinterpret_cast<const Real*>(results(slot)) + at;
-#pragma unroll
-      for (int j = 0; j < count; ++j) values[j] = source[j];
+      UNROLLED for (int j = 0; j < count; ++j) values[j] = source[j];
       Real* const target = reinterpret_cast<Real*>(y + Index(entry[1]) * Layout::output);
       atomic_add_word<count>(target + at, values);
     }
@@ -282,13 +278,11 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
             factors, block, buffer, block, rank, [] { Cut::sync_group(); },
             [&](const T* registers) {
               if constexpr (!direct && !Cut::exchange) Cut::sync_group();  // all have read the block
-#pragma unroll
-              for (int i = 0; i < items; ++i) {
+              UNROLLED for (int i = 0; i < items; ++i) {
                 const int item = rank + i * team;
                 if ((i + 1) * team > Last::Spread::size && item >= Last::Spread::size) continue;
                 T values[held];
-#pragma unroll
-                for (int j = 0; j < held; ++j)
+                UNROLLED for (int j = 0; j < held; ++j)
                   values[j] = multiply(now.weight, registers[i * held + j]);
                 if constexpr (!direct)
                   store_held<T, typename Last::Held, typename Last::Spread>(result(slot), item,

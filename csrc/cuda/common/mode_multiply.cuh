@@ -39,8 +39,7 @@ struct GlobalFactor {
   template <int tile>
   __device__ Pack<T, tile> load(Size c, Size k) const {
     Pack<T, tile> pack;
-#pragma unroll
-    for (int j = 0; j < tile; ++j)
+    UNROLLED for (int j = 0; j < tile; ++j)
       pack.values[j] = k + j < K ? data[(k + j) * row + c * column] : T{};
     return pack;
   }
@@ -64,16 +63,14 @@ __device__ void mode_multiply(const Step& step, Size columns, const AnyFactor& f
     const Size r = i % R, k = i / R % tiles * tile, l = i / R / tiles;
     const T* source = x + l * C * R + r;
     T sums[tile] = {};
-#pragma unroll 8
-    for (Size c = 0; c < C; ++c) {
+    UNROLLED_BY(8) for (Size c = 0; c < C; ++c) {
       const T value = source[c * R];
       const Pack<T, tile> pack = factor.template load<tile>(c, k);
-#pragma unroll
-      for (int j = 0; j < tile; ++j) sums[j] = multiply_add(sums[j], value, pack.values[j]);
+      UNROLLED for (int j = 0; j < tile; ++j)
+        sums[j] = multiply_add(sums[j], value, pack.values[j]);
     }
     T* target = y + (l * K + k) * R + r;
-#pragma unroll
-    for (int j = 0; j < tile; ++j)
+    UNROLLED for (int j = 0; j < tile; ++j)
       if (k + j < K) target[j * R] = sums[j];
   }
 }

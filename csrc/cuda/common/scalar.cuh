@@ -1,6 +1,8 @@
-// Numbers on the device: sizes, complex arithmetic, atomic adds. No header is included, as NVRTC
-// finds none but its own.
+// Numbers on the device: sizes, complex arithmetic, atomic adds. No header of C++ is included, as
+// NVRTC finds none but its own.
 #pragma once
+
+#include "cuda/common/unrolled.cuh"
 
 namespace batchkron {
 

@@ -53,8 +53,7 @@ __device__ void copy_in_order(const Rectangle<Word>& r, Index tile) {
   constexpr int held = kTileWords / threads;  // words that a thread loads before it stores the first
   Word words[held];
   Index places[held];
-#pragma unroll
-  for (int e = 0; e < held; ++e) {
+  UNROLLED for (int e = 0; e < held; ++e) {
     const Count word = Count(tile) * kTileWords + e * threads + threadIdx.x;
     places[e] = -1;
     if (word >= all) continue;
@@ -64,8 +63,7 @@ __device__ void copy_in_order(const Rectangle<Word>& r, Index tile) {
     words[e] = r.from[a * r.from_strides[0] + b * r.from_strides[1] + c * r.from_strides[2] + i];
     places[e] = a * r.to_strides[0] + b * r.to_strides[1] + c * r.to_strides[2] + i;
   }
-#pragma unroll
-  for (int e = 0; e < held; ++e)
+  UNROLLED for (int e = 0; e < held; ++e)
     if (places[e] >= 0) r.to[places[e]] = words[e];
 }
 
@@ -81,15 +79,13 @@ __device__ void copy_turned(const Rectangle<Word>& r, Index tile, Word* room) {
   const Word* const from = r.from + a * r.from_strides[0];
   Word* const to = r.to + a * r.to_strides[0];
   __syncthreads();  // the tile before has been read
-#pragma unroll
-  for (int e = 0; e < kTileEdge; e += lines) {
+  UNROLLED for (int e = 0; e < kTileEdge; e += lines) {
     const Index b = first_b + along, c = first_c + line + e;
     if (b < r.sizes[1] && c < r.sizes[2])
       room[(line + e) * (kTileEdge + 1) + along] = from[b + c * r.from_strides[2]];
   }
   __syncthreads();
-#pragma unroll
-  for (int e = 0; e < kTileEdge; e += lines) {
+  UNROLLED for (int e = 0; e < kTileEdge; e += lines) {
     const Index b = first_b + line + e, c = first_c + along;
     if (b < r.sizes[1] && c < r.sizes[2])
       to[b * r.to_strides[1] + c] = room[along * (kTileEdge + 1) + line + e];

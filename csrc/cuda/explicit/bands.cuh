@@ -148,8 +148,7 @@ __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArgum
     const Offset limit = Offset(repeats < bands - begin ? repeats : bands - begin);
     Held held[words];
     Offset live[words], minimum = limit;
-#pragma unroll
-    for (int u = 0; u < words; ++u) {
+    UNROLLED for (int u = 0; u < words; ++u) {
       const Size word = first + u * threads, end = head + (word + 1) * elements;
       // the number of bands in which the whole word lies in the slice
       const Offset ends = Offset(whole - begin) + (end <= rest) - (end > band_elements + rest);
@@ -161,26 +160,19 @@ __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArgum
     const T* a_band = a.data + begin * step;
     T* target = out + begin * out_step + (head + first * elements);
     Offset done = 0;
-#pragma unroll 1
-    for (; done + batch <= minimum; done += batch) {
+    UNROLLED_BY(1) for (; done + batch <= minimum; done += batch) {
       T values[batch][words][entries];
-#pragma unroll
-      for (int q = 0; q < batch; ++q)
-#pragma unroll
-        for (int u = 0; u < words; ++u) held[u].load(values[q][u], a_band + q * step);
-#pragma unroll
-      for (int q = 0; q < batch; ++q)
-#pragma unroll
-        for (int u = 0; u < words; ++u)
+      UNROLLED for (int q = 0; q < batch; ++q)
+        UNROLLED for (int u = 0; u < words; ++u) held[u].load(values[q][u], a_band + q * step);
+      UNROLLED for (int q = 0; q < batch; ++q)
+        UNROLLED for (int u = 0; u < words; ++u)
           put<streaming>(reinterpret_cast<Word*>(target + q * out_step) + u * threads,
                          held[u].product(values[q][u]));
       a_band += batch * step;
       target += batch * out_step;
     }
-#pragma unroll 1
-    for (; done < limit; ++done) {
-#pragma unroll
-      for (int u = 0; u < words; ++u) {
+    UNROLLED_BY(1) for (; done < limit; ++done) {
+      UNROLLED for (int u = 0; u < words; ++u) {
         if (done >= live[u]) continue;
         T values[entries];
         held[u].load(values, a_band);

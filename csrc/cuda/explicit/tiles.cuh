@@ -33,11 +33,9 @@ __device__ void load_tile(const Matrix<T>& outer, const Matrix<T>& inner, Index 
   constexpr int batch = 4;  // loads that a thread begins before it waits for the first one
   const unsigned count = rows * columns, down = threads / columns, across = threads % columns;
   unsigned i = threadIdx.x / columns, j = threadIdx.x % columns;
-#pragma unroll 1
-  for (unsigned n = threadIdx.x; n < count; n += batch * threads) {
+  UNROLLED_BY(1) for (unsigned n = threadIdx.x; n < count; n += batch * threads) {
     Held values[batch];
-#pragma unroll
-    for (int u = 0; u < batch; ++u) {
+    UNROLLED for (int u = 0; u < batch; ++u) {
       if (n + u * threads < count) {
         if (inner.rows == 0)
           values[u].values[0] = outer.at(row + i, column + j);
@@ -55,8 +53,7 @@ __device__ void load_tile(const Matrix<T>& outer, const Matrix<T>& inner, Index 
         ++i;
       }
     }
-#pragma unroll
-    for (int u = 0; u < batch; ++u)
+    UNROLLED for (int u = 0; u < batch; ++u)
       if (n + u * threads < count) tile[n + u * threads] = values[u];
   }
 }
@@ -89,21 +86,18 @@ __device__ void write_run(T* run, unsigned length, const Held* left, const Held*
     put<streaming>(reinterpret_cast<Word*>(run + at), product());
     advance();
   }
-#pragma unroll 1
-  for (; at + (batch - 1) * threads < length;) {
+  UNROLLED_BY(1) for (; at + (batch - 1) * threads < length;) {
     T* const target = run + at;
     Word words[batch];
-#pragma unroll
-    for (int u = 0; u < batch; ++u) {
+    UNROLLED for (int u = 0; u < batch; ++u) {
       words[u] = product();
       advance();
     }
-#pragma unroll
-    for (int u = 0; u < batch; ++u)
+    UNROLLED for (int u = 0; u < batch; ++u)
       put<streaming>(reinterpret_cast<Word*>(target + u * threads), words[u]);
   }
-#pragma unroll 1
-  for (; at < length; advance()) put<streaming>(reinterpret_cast<Word*>(run + at), product());
+  UNROLLED_BY(1) for (; at < length; advance())
+    put<streaming>(reinterpret_cast<Word*>(run + at), product());
 }
 
 // out[i * b_rows + k, j * b_columns + l] = left[i, j] right[k, l]
@@ -152,13 +146,10 @@ __global__ void __launch_bounds__(threads) explicit_tiles(const ExplicitTilesArg
   const unsigned down = threads / width, across = threads % width;
   const unsigned reciprocal = whole ? x.over_width : 0xffffffffu / width;
   const Index out_row = x.a_columns * x.b_columns;
-#pragma unroll 1
-  for (unsigned i = 0; i < rows; ++i) {
-#pragma unroll 1
-    for (unsigned k = 0; k < b_rows; ++k) {
+  UNROLLED_BY(1) for (unsigned i = 0; i < rows; ++i) {
+    UNROLLED_BY(1) for (unsigned k = 0; k < b_rows; ++k) {
       T* run = x.out + ((i0 + i) * x.b_rows + k0 + k) * out_row + j0 * x.b_columns + l0;
-#pragma unroll 1
-      for (unsigned s = 0; s < runs; ++s, run += x.b_columns)
+      UNROLLED_BY(1) for (unsigned s = 0; s < runs; ++s, run += x.b_columns)
         write_run<threads, bytes, streaming>(run, length, left + i * columns + s,
                                              right + k * width, width, reciprocal, down, across);
     }

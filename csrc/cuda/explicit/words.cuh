@@ -80,8 +80,7 @@ template <int elements, int threads, class T>
 __device__ void write_ends(const Matrix<T>& a, const Matrix<T>& b, T* out, Index total,
                            Index before) {
   const Index head = before < total ? before : total, tail = (total - head) % elements;
-#pragma unroll 1
-  for (Index end = threadIdx.x; end < head + tail; end += threads) {
+  UNROLLED_BY(1) for (Index end = threadIdx.x; end < head + tail; end += threads) {
     const Index place = end < head ? end : total - 1 - (end - head);
     const Index columns = a.columns * b.columns, row = place / columns, column = place % columns;
     out[place] = multiply(a.at(row / b.rows, column / b.columns),

@@ -43,14 +43,12 @@ struct PairReader {
   static __device__ void read(T* values, const T* from, Index inner, bool whole) {
     constexpr int size = word<T>();
     if (neighbours && size > 1 && whole) {
-#pragma unroll
-      for (int k = 0; k < count; k += size)
+      UNROLLED for (int k = 0; k < count; k += size)
         *reinterpret_cast<Elements<T, size>*>(values + k) =
             *reinterpret_cast<const Elements<T, size>*>(from + k);
       return;
     }
-#pragma unroll
-    for (int k = 0; k < count; ++k) values[k] = from[neighbours ? k : k * inner];
+    UNROLLED for (int k = 0; k < count; ++k) values[k] = from[neighbours ? k : k * inner];
   }
 };
 
@@ -77,26 +75,21 @@ __global__ void __launch_bounds__(threads, resident) gram_registers(SmallGramArg
   if (n < a.pairs) read();
   while (n < a.pairs) {
     alignas(16) T x_now[P], y_now[Q];
-#pragma unroll
-    for (int p = 0; p < P; ++p) x_now[p] = x[p];
-#pragma unroll
-    for (int q = 0; q < Q; ++q) y_now[q] = y[q];
+    UNROLLED for (int p = 0; p < P; ++p) x_now[p] = x[p];
+    UNROLLED for (int q = 0; q < Q; ++q) y_now[q] = y[q];
     n += step;
     l += a.l_step;
     r += a.r_step;
     if (r >= a.inner) r -= a.inner, ++l;
     if (n < a.pairs) read();
-#pragma unroll
-    for (int p = 0; p < P; ++p)
-#pragma unroll
-      for (int q = 0; q < Q; ++q)
+    UNROLLED for (int p = 0; p < P; ++p)
+      UNROLLED for (int q = 0; q < Q; ++q)
         sums[p * Q + q] = multiply_add(sums[p * Q + q], x_now[p], y_now[q]);
   }
 
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   share_out<count, 16>(sums, lane);
-#pragma unroll
-  for (int i = 0; i < each; ++i) {
+  UNROLLED for (int i = 0; i < each; ++i) {
     const int number = shared_out<count, 16>(i, lane);
     if (number < count) shared[warp * count + number] = sums[i];
   }

@@ -58,15 +58,11 @@ template <int outer, int rows, int columns, int inner, bool forward, class T>
 __device__ void multiply_fibre(const T* from, T* to, const T* matrix) {
   constexpr int ins = forward ? rows : columns, outs = forward ? columns : rows;
   constexpr int stride = whole_words<T>(columns);
-#pragma unroll
-  for (int l = 0; l < outer; ++l)
-#pragma unroll
-    for (int o = 0; o < outs; ++o)
-#pragma unroll
-      for (int r = 0; r < inner; ++r) {
+  UNROLLED for (int l = 0; l < outer; ++l)
+    UNROLLED for (int o = 0; o < outs; ++o)
+      UNROLLED for (int r = 0; r < inner; ++r) {
         T sum{};
-#pragma unroll
-        for (int i = 0; i < ins; ++i)
+        UNROLLED for (int i = 0; i < ins; ++i)
           sum = multiply_add(sum, from[(l * ins + i) * inner + r],
                              matrix[forward ? i * stride + o : o * stride + i]);
         to[(l * outs + o) * inner + r] = sum;
@@ -181,14 +177,11 @@ class RowGradients {
     const T* const factor = matrix<k, 0, forward>();
     each_fibre<k>([&](int l, int r) {
       T values[ins];
-#pragma unroll
-      for (int i = 0; i < ins; ++i)
+      UNROLLED for (int i = 0; i < ins; ++i)
         values[i] = from[forward ? before<k>(l, i, r) : behind<k>(l, i, r)];
-#pragma unroll(ins* outs <= 36 ? outs : 4)
-      for (int o = 0; o < outs; ++o) {
+      UNROLLED_BY(ins * outs <= 36 ? outs : 4) for (int o = 0; o < outs; ++o) {
         T sum{};
-#pragma unroll
-        for (int i = 0; i < ins; ++i)
+        UNROLLED for (int i = 0; i < ins; ++i)
           sum = multiply_add(sum, values[i], factor[o * whole_words<T>(ins) + i]);
         if constexpr (forward)
           buffer<k + 1>()[behind<k>(l, o, r)] = sum;
@@ -204,8 +197,7 @@ class RowGradients {
   __device__ void finish_back(const T* values, int l, int r) const {
     using G = At<k>;
     if constexpr (j < 0) {
-#pragma unroll
-      for (int i = 0; i < G::rows; ++i) put_before<k>(l, i, r, values[i]);
+      UNROLLED for (int i = 0; i < G::rows; ++i) put_before<k>(l, i, r, values[i]);
     } else {
       T next[G::elements(j)];
       multiply_fibre<G::outer(j), G::rows_of(j), G::columns_of(j), G::inner(j), false>(
@@ -225,8 +217,8 @@ class RowGradients {
       } else {
         each_fibre<k>([&](int l, int r) {
           T values[G::columns];
-#pragma unroll
-          for (int i = 0; i < G::columns; ++i) values[i] = buffer<k + 1>()[behind<k>(l, i, r)];
+          UNROLLED for (int i = 0; i < G::columns; ++i)
+            values[i] = buffer<k + 1>()[behind<k>(l, i, r)];
           finish_back<k, G::modes - 1>(values, l, r);
         });
       }
@@ -249,14 +241,10 @@ class RowGradients {
         go_back_to<k, j, G::modes - 1>(last, after);
         constexpr int held = Sizes::sums(k) + G::sums(j, Sizes::wanted_of(k));
         T* const sums = sums_ + held;
-#pragma unroll
-        for (int l = 0; l < outer; ++l)
-#pragma unroll
-          for (int p = 0; p < P; ++p)
-#pragma unroll
-            for (int q = 0; q < Q; ++q)
-#pragma unroll
-              for (int r = 0; r < inner; ++r)
+        UNROLLED for (int l = 0; l < outer; ++l)
+          UNROLLED for (int p = 0; p < P; ++p)
+            UNROLLED for (int q = 0; q < Q; ++q)
+              UNROLLED for (int r = 0; r < inner; ++r)
                 sums[p * Q + q] = multiply_add(sums[p * Q + q], before[(l * P + p) * inner + r],
                                                after[(l * Q + q) * inner + r]);
       }
@@ -266,8 +254,7 @@ class RowGradients {
         sum_fibres<k, j + 1>(next, last, multiplied);
       }
     } else {
-#pragma unroll
-      for (int i = 0; i < G::columns; ++i) multiplied[i] = before[i];
+      UNROLLED for (int i = 0; i < G::columns; ++i) multiplied[i] = before[i];
     }
   }
 
@@ -282,8 +269,7 @@ class RowGradients {
       go_back_to<k, j, at - 1>(next, after);
     } else {
       constexpr int size = G::elements(j + 1);
-#pragma unroll
-      for (int i = 0; i < size; ++i) after[i] = values[i];
+      UNROLLED for (int i = 0; i < size; ++i) after[i] = values[i];
     }
   }
 
@@ -294,15 +280,12 @@ class RowGradients {
     T* const next = buffer<k + 1>();
     each_fibre<k>([&](int l, int r) {
       T x[G::rows], y[G::columns], multiplied[G::columns];
-#pragma unroll
-      for (int i = 0; i < G::rows; ++i) x[i] = buffer<k>()[before<k>(l, i, r)];
+      UNROLLED for (int i = 0; i < G::rows; ++i) x[i] = buffer<k>()[before<k>(l, i, r)];
       if constexpr (Sizes::wanted_of(k))
-#pragma unroll
-        for (int i = 0; i < G::columns; ++i) y[i] = next[behind<k>(l, i, r)];
+        UNROLLED for (int i = 0; i < G::columns; ++i) y[i] = next[behind<k>(l, i, r)];
       sum_fibres<k, 0>(x, y, multiplied);
       if constexpr (k < last_wanted())
-#pragma unroll
-        for (int i = 0; i < G::columns; ++i) next[behind<k>(l, i, r)] = multiplied[i];
+        UNROLLED for (int i = 0; i < G::columns; ++i) next[behind<k>(l, i, r)] = multiplied[i];
     });
   }
 
@@ -325,16 +308,12 @@ class RowGradients {
     for (int n = int(threadIdx.x) - tile * each * 32; n < pairs; n += each * 32) {
       const int l = n / inner, r = n % inner;
       T x[own_p], y[own_q];
-#pragma unroll
-      for (int i = 0; i < own_p; ++i)
+      UNROLLED for (int i = 0; i < own_p; ++i)
         x[i] = P % own_p == 0 || p + i < P ? from_x[before<k>(l, p + i, r)] : T{};
-#pragma unroll
-      for (int i = 0; i < own_q; ++i)
+      UNROLLED for (int i = 0; i < own_q; ++i)
         y[i] = Q % own_q == 0 || q + i < Q ? from_y[behind<k>(l, q + i, r)] : T{};
-#pragma unroll
-      for (int i = 0; i < own_p; ++i)
-#pragma unroll
-        for (int j = 0; j < own_q; ++j)
+      UNROLLED for (int i = 0; i < own_p; ++i)
+        UNROLLED for (int j = 0; j < own_q; ++j)
           sums[i * own_q + j] = multiply_add(sums[i * own_q + j], x[i], y[j]);
     }
   }
@@ -394,8 +373,7 @@ class RowGradients {
           const int p = i / Q, q = i % Q, tile = p / own_p * across + q / own_q;
           const T* const from = sums + tile * each * size + p % own_p * own_q + q % own_q;
           T sum{};
-#pragma unroll
-          for (int w = 0; w < each; ++w) sum = add(sum, from[w * size]);
+          UNROLLED for (int w = 0; w < each; ++w) sum = add(sum, from[w * size]);
           to[turned ? q * P + p : i] = sum;
         }
       }

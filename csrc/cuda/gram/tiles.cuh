@@ -65,8 +65,7 @@ struct GramCopies {
   template <class T>
   static __device__ void prepare(const GramArguments<T>& a, int rows, Index row_step, int* from,
                                  int* places) {
-#pragma unroll
-    for (int h = 0; h < each; ++h) {
+    UNROLLED for (int h = 0; h < each; ++h) {
       int l, r, p;
       const bool is_there = find(int(threadIdx.x) + h * threads, a, l, r, p);
       places[h] = is_there ? (l * int(a.inner_step) + r) * stride + p : -1;
@@ -75,13 +74,11 @@ struct GramCopies {
   }
   template <class T>
   static __device__ void load(T* values, const T* chunk, const int* from) {
-#pragma unroll
-    for (int h = 0; h < each; ++h) values[h] = from[h] < 0 ? T{} : chunk[from[h]];
+    UNROLLED for (int h = 0; h < each; ++h) values[h] = from[h] < 0 ? T{} : chunk[from[h]];
   }
   template <class T>
   static __device__ void store(T* shared, const T* values, const int* places) {
-#pragma unroll
-    for (int h = 0; h < each; ++h)
+    UNROLLED for (int h = 0; h < each; ++h)
       if (places[h] >= 0) shared[places[h]] = values[h];
   }
 
@@ -89,8 +86,7 @@ struct GramCopies {
   template <class T>
   static __device__ void copy(T* shared, const T* chunk, const GramArguments<T>& a, int rows,
                               Index row_step, int l_count, int r_count) {
-#pragma unroll 1
-    for (int h = 0; h < each; ++h) {
+    UNROLLED_BY(1) for (int h = 0; h < each; ++h) {
       int l, r, p;
       if (!find(int(threadIdx.x) + h * threads, a, l, r, p)) continue;
       const bool is_there = p < rows && l < l_count && r < r_count;
@@ -189,18 +185,14 @@ __global__ void __launch_bounds__(threads, sizeof(T) > 8 ? 1 : 2) mode_gram(Gram
     chunk.advance(a);
     load(chunk);  // while the one before is multiplied
     if (mine >= teams) continue;
-#pragma unroll 2
-    for (int k = mine; k < pairs; k += teams) {
+    UNROLLED_BY(2) for (int k = mine; k < pairs; k += teams) {
       Group x[u / g], y[u / g];
-#pragma unroll
-      for (int i = 0; i < u / g; ++i) {
+      UNROLLED for (int i = 0; i < u / g; ++i) {
         x[i] = *reinterpret_cast<const Group*>(xs + k * XCopies::stride + p0 + i * row_step);
         y[i] = *reinterpret_cast<const Group*>(ys + k * YCopies::stride + q0 + i * column_step);
       }
-#pragma unroll
-      for (int i = 0; i < u; ++i)
-#pragma unroll
-        for (int j = 0; j < u; ++j)
+      UNROLLED for (int i = 0; i < u; ++i)
+        UNROLLED for (int j = 0; j < u; ++j)
           sums[i][j] = multiply_add(sums[i][j], conjugate(x[i / g].values[i % g]),
                                     y[j / g].values[j % g]);
     }

@@ -27,10 +27,9 @@ __global__ void __launch_bounds__(threads) gram_total(GramTotalArguments<T, resu
   const Index i = Index(blockIdx.x) * elements + element;
   T sum{};
   if (i < a.count)
-#pragma unroll 4
-    for (Index b = share; b < a.blocks; b += shares) sum = add(sum, a.parts[b * a.count + i]);
-#pragma unroll
-  for (int left = shares / 2; left > 0; left /= 2) {
+    UNROLLED_BY(4) for (Index b = share; b < a.blocks; b += shares)
+      sum = add(sum, a.parts[b * a.count + i]);
+  UNROLLED for (int left = shares / 2; left > 0; left /= 2) {
     shared[threadIdx.x] = sum;
     __syncthreads();
     if (share < left) sum = add(sum, shared[threadIdx.x + left * elements]);
@@ -39,8 +38,7 @@ __global__ void __launch_bounds__(threads) gram_total(GramTotalArguments<T, resu
   if (share != 0 || i >= a.count) return;
   Index begin = 0;
   T* sums = a.sums[0];
-#pragma unroll
-  for (int k = 1; k < results; ++k)
+  UNROLLED for (int k = 1; k < results; ++k)
     if (i >= a.ends[k - 1]) {
       begin = a.ends[k - 1];
       sums = a.sums[k];

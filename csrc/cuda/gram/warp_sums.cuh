@@ -11,8 +11,7 @@ __device__ void share_out(T* sums, int lane) {
   if constexpr (distance > 0) {
     constexpr int half = (count + 1) / 2;
     const bool upper = lane & distance;
-#pragma unroll
-    for (int i = 0; i < half; ++i) {
+    UNROLLED for (int i = 0; i < half; ++i) {
       const T high = i + half < count ? sums[i + half < count ? i + half : 0] : T{};
       const T kept = upper ? high : sums[i], given = upper ? sums[i] : high;
       sums[i] = kept + __shfl_xor_sync(0xffffffffu, given, distance);

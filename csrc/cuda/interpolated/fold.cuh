@@ -27,8 +27,7 @@ __global__ void __launch_bounds__(threads) interpolate_fold(FoldArguments<T> a) 
   const Index all = a.count * vectors, stride = Index(gridDim.x) * threads;
   for (Index i = Index(blockIdx.x) * threads + threadIdx.x; i < all; i += stride) {
     T sum = a.partial[i];
-#pragma unroll 4
-    for (Index s = 1; s < a.pieces; ++s) sum = add(sum, a.partial[s * all + i]);
+    UNROLLED_BY(4) for (Index s = 1; s < a.pieces; ++s) sum = add(sum, a.partial[s * all + i]);
     T* const target = a.points + i / vectors * a.point_step + a.vectors[i % vectors];
     *target = a.accumulate ? multiply_add(*target, a.alpha, sum) : multiply(a.alpha, sum);
   }

@@ -51,18 +51,15 @@ __device__ RowPart<T, GatherCut<modes, vectors>::parts> contracted(
   using Cut = GatherCut<modes, vectors>;
   RowPart<T, Cut::parts> sum{};
   if constexpr (k >= modes - 1) {
-#pragma unroll
-    for (int q = 0; q < Cut::parts; ++q) sum.values[q] = cells[q * apart];
+    UNROLLED for (int q = 0; q < Cut::parts; ++q) sum.values[q] = cells[q * apart];
   } else {
     constexpr int shares = k == modes - 2 ? Cut::shares : 1;
     const int begin = shares > 1 ? threadIdx.x % Cut::lanes / Cut::row : 0;
-#pragma unroll(Cut::unrolled(k))
-    for (int n = 0; n < kWindow / shares; ++n) {
+    UNROLLED_BY(Cut::unrolled(k)) for (int n = 0; n < kWindow / shares; ++n) {
       const int i = begin + n * shares;
       const T* there = cells + i * a.steps[k];
       const auto inner = contracted<T, modes, vectors, k + 1>(a, weights, there, apart);
-#pragma unroll
-      for (int q = 0; q < Cut::parts; ++q)
+      UNROLLED for (int q = 0; q < Cut::parts; ++q)
         sum.values[q] = multiply_add(sum.values[q], weights[k * kWindow + i], inner.values[q]);
     }
   }
@@ -78,14 +75,11 @@ struct KeptWindow {
   Index corner = -1;
 
   __device__ void load(const InterpolationArguments<T, modes>& a, const T* cells, Index apart) {
-#pragma unroll
-    for (int row = 0; row < rows; ++row) {
+    UNROLLED for (int row = 0; row < rows; ++row) {
       Index place = 0;
-#pragma unroll
-      for (int k = 0; k < modes - 1; ++k)
+      UNROLLED for (int k = 0; k < modes - 1; ++k)
         place += (row >> 2 * (modes - 2 - k) & (kWindow - 1)) * a.steps[k];
-#pragma unroll
-      for (int q = 0; q < Cut::parts; ++q) values[row][q] = cells[place + q * apart];
+      UNROLLED for (int q = 0; q < Cut::parts; ++q) values[row][q] = cells[place + q * apart];
     }
   }
 
@@ -93,8 +87,7 @@ struct KeptWindow {
   __device__ RowPart<T, Cut::parts> contracted(const T* weights) const {
     RowPart<T, Cut::parts> sum{};
     if constexpr (k == modes - 1) {
-#pragma unroll
-      for (int q = 0; q < Cut::parts; ++q) sum.values[q] = values[row][q];
+      UNROLLED for (int q = 0; q < Cut::parts; ++q) sum.values[q] = values[row][q];
     } else {
       add_row<k, row * kWindow>(weights, sum);
       add_row<k, row * kWindow + 1>(weights, sum);
@@ -107,8 +100,7 @@ struct KeptWindow {
   template <int k, int row>
   __device__ void add_row(const T* weights, RowPart<T, Cut::parts>& sum) const {
     const auto inner = contracted<k + 1, row>(weights);
-#pragma unroll
-    for (int q = 0; q < Cut::parts; ++q)
+    UNROLLED for (int q = 0; q < Cut::parts; ++q)
       sum.values[q] =
           multiply_add(sum.values[q], weights[k * kWindow + row % kWindow], inner.values[q]);
   }
@@ -145,13 +137,11 @@ __global__ void __launch_bounds__(threads) interpolate_gather(InterpolationArgum
       } else {
         row = contracted<T, modes, vectors, 0>(a, weights, first, apart);
       }
-#pragma unroll
-      for (int q = 0; q < Cut::parts; ++q)
+      UNROLLED for (int q = 0; q < Cut::parts; ++q)
         sum = multiply_add(sum, weights[(modes - 1) * kWindow + cell + q * (Cut::lanes / vectors)],
                            row.values[q]);
     }
-#pragma unroll
-    for (int distance = vectors; distance < Cut::lanes; distance *= 2)
+    UNROLLED for (int distance = vectors; distance < Cut::lanes; distance *= 2)
       sum = add(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
     if (p < a.count && lane < vectors) {
       T* value = a.points + a.places[p] * a.point_step + a.vectors[lane];

@@ -30,8 +30,7 @@ __global__ void __launch_bounds__(threads) interpolate_scatter(InterpolationArgu
   const Index corners = a.sizes[last] - kWindow + 1;  // of the last mode
   const Index runs = (a.sizes[last] + cells - 1) / cells;
   Index owners = runs * parts;
-#pragma unroll
-  for (int k = 0; k < last; ++k) owners *= a.sizes[k];
+  UNROLLED for (int k = 0; k < last; ++k) owners *= a.sizes[k];
 
   const Index step = Index(gridDim.x) * (threads / share);
   const Index begin = (Index(blockIdx.x) * threads + threadIdx.x / 32 * 32) / share;
@@ -43,8 +42,7 @@ __global__ void __launch_bounds__(threads) interpolate_scatter(InterpolationArgu
     T sum[cells][held] = {};
     Index at[modes];  // of the cells, in the modes before the last
     Index rest = row;
-#pragma unroll
-    for (int k = last - 1; k >= 0; --k) {
+    UNROLLED for (int k = last - 1; k >= 0; --k) {
       at[k] = rest % a.sizes[k];
       rest /= a.sizes[k];
     }
@@ -52,8 +50,7 @@ __global__ void __launch_bounds__(threads) interpolate_scatter(InterpolationArgu
       bool inside = true;
       Index bin = 0;
       int digits[modes];  // where the cells are in the windows of this row
-#pragma unroll
-      for (int k = 0; k < last; ++k) {
+      UNROLLED for (int k = 0; k < last; ++k) {
         digits[k] = int(m >> 2 * (last - 1 - k)) % kWindow;
         const Index corner = at[k] - digits[k];
         inside = inside && corner >= 0 && corner <= a.sizes[k] - kWindow;
@@ -64,8 +61,7 @@ __global__ void __launch_bounds__(threads) interpolate_scatter(InterpolationArgu
       const Index low = first < kWindow ? 0 : first - kWindow + 1;
       const Index high = first + cells < corners ? first + cells : corners;
       if (starts[low] == starts[high]) continue;
-#pragma unroll
-      for (int d = 1 - kWindow; d < cells; ++d) {  // windows that begin d cells behind `first`
+      UNROLLED for (int d = 1 - kWindow; d < cells; ++d) {  // windows that begin at first + d
         const Index corner = first + d;
         if (corner < 0 || corner >= corners) continue;
         const int end = starts[corner + 1];
@@ -73,27 +69,21 @@ __global__ void __launch_bounds__(threads) interpolate_scatter(InterpolationArgu
           const T* weights = a.weights + Index(p) * modes * kWindow;
           const T* value = a.points + a.places[p] * a.point_step;
           T factor = 1;
-#pragma unroll
-          for (int k = 0; k < last; ++k)
+          UNROLLED for (int k = 0; k < last; ++k)
             factor = multiply(factor, weights[k * kWindow + digits[k]]);
-#pragma unroll
-          for (int r = 0; r < held; ++r) {
+          UNROLLED for (int r = 0; r < held; ++r) {
             const T scaled = multiply(factor, value[a.vectors[vector + r]]);
-#pragma unroll
-            for (int c = 0; c < cells; ++c)
+            UNROLLED for (int c = 0; c < cells; ++c)
               if (c - d >= 0 && c - d < kWindow)
                 sum[c][r] = multiply_add(sum[c][r], weights[last * kWindow + c - d], scaled);
           }
         }
       }
     }
-#pragma unroll
-    for (int c = 0; c < cells; ++c) {
-#pragma unroll
-      for (int r = 0; r < held; ++r) {
+    UNROLLED for (int c = 0; c < cells; ++c) {
+      UNROLLED for (int r = 0; r < held; ++r) {
         T total = sum[c][r];
-#pragma unroll
-        for (int distance = 1; distance < share; distance *= 2)
+        UNROLLED for (int distance = 1; distance < share; distance *= 2)
           total = add(total, __shfl_xor_sync(0xffffffffu, total, distance));
         const bool writes = owner < owners && threadIdx.x % share == 0;
         if (writes && first + c < a.sizes[last])

@@ -76,12 +76,10 @@ __device__ PointTerms<T, inner> terms_of(const InterpolationArguments<T, modes>&
   const T* weights = a.weights + p * modes * kWindow;
   terms.column = entry.column;
   terms.factor = a.points[entry.place * a.point_step + vector];
-#pragma unroll
-  for (int k = 0; k <= inner; ++k)
+  UNROLLED for (int k = 0; k <= inner; ++k)
     terms.weights[k] =
         *reinterpret_cast<const FourWeights<T>*>(weights + (Cut::outer + k) * kWindow);
-#pragma unroll
-  for (int k = 0; k < Cut::outer; ++k) {
+  UNROLLED for (int k = 0; k < Cut::outer; ++k) {
     const int digit = outer_lead >> 2 * (Cut::outer - 1 - k) & (kWindow - 1);
     terms.factor = multiply(terms.factor, weights[k * kWindow + digit]);
   }
@@ -101,8 +99,7 @@ struct WindowSums {
 
   // Writes the sums of one cell and goes to the next one.
   __device__ void advance() {
-#pragma unroll
-    for (int r = 0; r < held; ++r) {
+    UNROLLED for (int r = 0; r < held; ++r) {
       const T sum = sums[r][0];
       if constexpr (by_fours) {
         if (position % kWindow == kWindow - 1)
@@ -114,8 +111,7 @@ struct WindowSums {
       } else {
         target[r * apart + Index(position) * vectors] = sum;
       }
-#pragma unroll
-      for (int i = 0; i < kWindow - 1; ++i) sums[r][i] = sums[r][i + 1];
+      UNROLLED for (int i = 0; i < kWindow - 1; ++i) sums[r][i] = sums[r][i + 1];
       sums[r][kWindow - 1] = 0;
     }
     ++position;
@@ -123,14 +119,11 @@ struct WindowSums {
 
   template <int inner>
   __device__ void add_point(const PointTerms<T, inner>& point) {
-#pragma unroll
-    for (int r = 0; r < held; ++r) {
+    UNROLLED for (int r = 0; r < held; ++r) {
       T scaled = point.factor;
-#pragma unroll
-      for (int k = 0; k < inner; ++k)
+      UNROLLED for (int k = 0; k < inner; ++k)
         scaled = multiply(scaled, point.weights[k].values[r >> 2 * (inner - 1 - k) & 3]);
-#pragma unroll
-      for (int i = 0; i < kWindow; ++i)
+      UNROLLED for (int i = 0; i < kWindow; ++i)
         sums[r][i] = multiply_add(sums[r][i], point.weights[inner].values[i], scaled);
     }
   }
@@ -154,21 +147,18 @@ __global__ void __launch_bounds__(threads)
     window.target = a.partial + lane % vectors + Index(segment.base) * Cut::leads * vectors +
                     outer_lead * Cut::held * window.apart;
     PointEntry entries[batch];  // one batch ahead, as the addresses of values depend on them
-#pragma unroll
-    for (int u = 0; u < batch; ++u)
+    UNROLLED for (int u = 0; u < batch; ++u)
       entries[u] = a.entries[segment.begin + u < end ? segment.begin + u : end - 1];
     for (int first = segment.begin; first < end; first += batch) {
       PointTerms<T, inner> points[batch];
-#pragma unroll
-      for (int u = 0; u < batch; ++u) {
+      UNROLLED for (int u = 0; u < batch; ++u) {
         const bool is_there = first + u < end;
         points[u] = terms_of<T, modes, vectors, inner>(a, is_there ? first + u : end - 1,
                                                        entries[u], vector, outer_lead, is_there);
         const int next = first + batch + u;
         entries[u] = a.entries[next < end ? next : end - 1];
       }
-#pragma unroll
-      for (int u = 0; u < batch; ++u) {
+      UNROLLED for (int u = 0; u < batch; ++u) {
         while (window.position < points[u].column - segment.first) window.advance();
         window.add_point(points[u]);
       }
@@ -186,8 +176,7 @@ __global__ void __launch_bounds__(threads) interpolate_cells(InterpolationArgume
   constexpr int together = leads / parts < 4 ? leads / parts : 4;
   static_assert(parts <= leads, "");
   unsigned total = vectors;
-#pragma unroll
-  for (int k = 0; k < modes; ++k) total *= unsigned(a.sizes[k]);
+  UNROLLED for (int k = 0; k < modes; ++k) total *= unsigned(a.sizes[k]);
   const unsigned cells_of_row = unsigned(a.sizes[last]);
   const int lane = threadIdx.x % 32, part = lane / elements;
   const unsigned step = gridDim.x * (threads / 32) * elements;
@@ -197,21 +186,18 @@ __global__ void __launch_bounds__(threads) interpolate_cells(InterpolationArgume
     const int vector = element % vectors, column = int(cell % cells_of_row);
     int at[modes];
     unsigned rest = cell / cells_of_row;
-#pragma unroll
-    for (int k = last - 1; k >= 0; --k) {
+    UNROLLED for (int k = last - 1; k >= 0; --k) {
       at[k] = int(rest % unsigned(a.sizes[k]));
       rest /= unsigned(a.sizes[k]);
     }
     T sum = 0;
     for (int first = part / turns; first < leads && element < total; first += parts * together) {
       SegmentRange ranges[together];
-#pragma unroll
-      for (int j = 0; j < together; ++j) {
+      UNROLLED for (int j = 0; j < together; ++j) {
         const int lead = first + j * parts;
         bool inside = true;
         int row = 0;
-#pragma unroll
-        for (int k = 0; k < last; ++k) {
+        UNROLLED for (int k = 0; k < last; ++k) {
           const int corners = int(a.sizes[k]) - kWindow + 1;
           const int corner = at[k] - (lead >> 2 * (last - 1 - k) & (kWindow - 1));
           inside = inside && corner >= 0 && corner < corners;
@@ -224,8 +210,7 @@ __global__ void __launch_bounds__(threads) interpolate_cells(InterpolationArgume
       for (bool more = true; more;) {
         more = false;
         Index places[together];
-#pragma unroll
-        for (int j = 0; j < together; ++j) {
+        UNROLLED for (int j = 0; j < together; ++j) {
           places[j] = -1;
           if (ranges[j].begin < ranges[j].end) {
             const PointSegment s = a.segments[ranges[j].begin];
@@ -236,15 +221,12 @@ __global__ void __launch_bounds__(threads) interpolate_cells(InterpolationArgume
           more = more || ranges[j].begin < ranges[j].end;
         }
         T values[together];
-#pragma unroll
-        for (int j = 0; j < together; ++j)
+        UNROLLED for (int j = 0; j < together; ++j)
           values[j] = places[j] >= 0 ? a.partial[places[j] * vectors + vector] : T(0);
-#pragma unroll
-        for (int j = 0; j < together; ++j) sum = add(sum, values[j]);
+        UNROLLED for (int j = 0; j < together; ++j) sum = add(sum, values[j]);
       }
     }
-#pragma unroll
-    for (int distance = elements; distance < 32; distance *= 2)
+    UNROLLED for (int distance = elements; distance < 32; distance *= 2)
       sum = add(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
     if (element < total && part == 0) a.grid[Index(cell) * a.cell_step + vector] = sum;
   }

@@ -69,8 +69,7 @@ class PanelCopies {
     const bool has = d < Cut::C - step * Cut::depth;
     const T* source = has ? from + (step * Cut::depth + d) * column : from;
     T* const target = panel + Panel::place(own<count>(), d);
-#pragma unroll
-    for (int n = 0; n < Panel::size; n += together) {
+    UNROLLED for (int n = 0; n < Panel::size; n += together) {
       if (n + together > Panel::size && own<count>() >= Panel::size - n) break;  // the last few
       const bool wanted = has && n < rows_left;
       copy<count>(target + Panel::place(n, 0), wanted ? source : safe, wanted);
@@ -86,8 +85,7 @@ class PanelCopies {
     const int d = threadIdx.x / widths<count>, left = Cut::C - step * Cut::depth;
     const T* source = fibres + Index(step * Cut::depth + d) * a.R;
     T* const target = panel + Layout::Fibres::place(own_fibre<count>(), d);
-#pragma unroll
-    for (int e = 0; e < Cut::depth; e += together) {
+    UNROLLED for (int e = 0; e < Cut::depth; e += together) {
       const bool wanted = d + e < left && left_fibres > 0;
       copy<count>(target + Layout::Fibres::place(0, e), wanted ? source : a.x, wanted);
       source += together * a.R;

@@ -81,10 +81,8 @@ struct PanelSums {
     clear();
   }
   __device__ void clear() {
-#pragma unroll
-    for (int i = 0; i < Cut::rows; ++i)
-#pragma unroll
-      for (int j = 0; j < Cut::columns; ++j) sums[i][j] = T{};
+    UNROLLED for (int i = 0; i < Cut::rows; ++i)
+      UNROLLED for (int j = 0; j < Cut::columns; ++j) sums[i][j] = T{};
   }
 
   // The sums are in groups of `together` that are neighbours in y. fibre(v), result(j): the first
@@ -99,32 +97,23 @@ struct PanelSums {
   template <class Copy>
   __device__ void add(const T* fibres, const T* results, Copy copy) {
     copy();
-#pragma unroll
-    for (int d = 0; d < Cut::depth; d += pack) {
+    UNROLLED for (int d = 0; d < Cut::depth; d += pack) {
       Word b[Cut::columns];
-#pragma unroll
-      for (int j = 0; j < Cut::columns; ++j)
+      UNROLLED for (int j = 0; j < Cut::columns; ++j)
         b[j] = word(results + Results::place(column, d) + Results::place(j * down, 0));
       if constexpr (Cut::along) {
-#pragma unroll
-        for (int i = 0; i < Cut::rows; ++i) {
+        UNROLLED for (int i = 0; i < Cut::rows; ++i) {
           const Word a = word(fibres + Fibres::place(row, d) + Fibres::place(i * across, 0));
-#pragma unroll
-          for (int e = 0; e < pack; ++e)
-#pragma unroll
-            for (int j = 0; j < Cut::columns; ++j)
+          UNROLLED for (int e = 0; e < pack; ++e)
+            UNROLLED for (int j = 0; j < Cut::columns; ++j)
               sums[i][j] = multiply_add(sums[i][j], a.values[e], b[j].values[e]);
         }
       } else {
-#pragma unroll
-        for (int e = 0; e < pack; ++e)
-#pragma unroll
-          for (int v = 0; v < Cut::rows; v += pack) {
+        UNROLLED for (int e = 0; e < pack; ++e)
+          UNROLLED for (int v = 0; v < Cut::rows; v += pack) {
             const Word a = word(fibres + Fibres::place(row * pack, d + e) + v * across);
-#pragma unroll
-            for (int i = 0; i < pack; ++i)
-#pragma unroll
-              for (int j = 0; j < Cut::columns; ++j)
+            UNROLLED for (int i = 0; i < pack; ++i)
+              UNROLLED for (int j = 0; j < Cut::columns; ++j)
                 sums[v + i][j] = multiply_add(sums[v + i][j], a.values[i], b[j].values[e]);
           }
       }
@@ -156,12 +145,9 @@ struct PanelSums<double, Cut> {
     clear();
   }
   __device__ void clear() {
-#pragma unroll
-    for (int t = 0; t < tiles; ++t)
-#pragma unroll
-      for (int m = 0; m < blocks; ++m)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[t][m][i] = 0;
+    UNROLLED for (int t = 0; t < tiles; ++t)
+      UNROLLED for (int m = 0; m < blocks; ++m)
+        UNROLLED for (int i = 0; i < 4; ++i) sums[t][m][i] = 0;
   }
 
   __device__ int of_rows(int group) const { return row + 8 * group + lane / 4; }
@@ -180,17 +166,12 @@ struct PanelSums<double, Cut> {
         (Cut::along ? fibres : results) + Rows::place(row + lane / 4, lane % 4);
     const double* const from_b =
         (Cut::along ? results : fibres) + Columns::place(column + lane / 4, lane % 4);
-#pragma unroll
-    for (int d = 0; d < Cut::depth; d += 4) {
+    UNROLLED for (int d = 0; d < Cut::depth; d += 4) {
       double a[2 * blocks], b[tiles];
-#pragma unroll
-      for (int h = 0; h < 2 * blocks; ++h) a[h] = from_a[Rows::place(8 * h, d)];
-#pragma unroll
-      for (int t = 0; t < tiles; ++t) b[t] = from_b[Columns::place(8 * t, d)];
-#pragma unroll
-      for (int t = 0; t < tiles; ++t)
-#pragma unroll
-        for (int m = 0; m < blocks; ++m)
+      UNROLLED for (int h = 0; h < 2 * blocks; ++h) a[h] = from_a[Rows::place(8 * h, d)];
+      UNROLLED for (int t = 0; t < tiles; ++t) b[t] = from_b[Columns::place(8 * t, d)];
+      UNROLLED for (int t = 0; t < tiles; ++t)
+        UNROLLED for (int m = 0; m < blocks; ++m)
           multiply_16_8_4(sums[t][m], a[2 * m], a[2 * m + 1], b[t]);
       if (d == 0) copy();
     }

@@ -34,10 +34,8 @@ struct PanelKernel {
     __device__ Begins(const Arguments& a, Index first, const Sums& sums) {
       if constexpr (!Cut::along) {
         const Index slice = first / a.R, rest = first % a.R;
-#pragma unroll
-        for (int v = 0; v < Sums::fibre_groups; ++v)
-#pragma unroll
-          for (int n = 0; n < pieces; ++n) {
+        UNROLLED for (int v = 0; v < Sums::fibre_groups; ++v)
+          UNROLLED for (int n = 0; n < pieces; ++n) {
             Index column = rest + (sums.fibre(v) + n), row = slice;
             if (a.R < Cut::fibres) {
               row += unsigned(column) / unsigned(a.R);
@@ -71,14 +69,11 @@ struct PanelKernel {
       else
         return fibre + n < left && result < Cut::K ? begins.at[v][n] + result * a.R : -1;
     };
-#pragma unroll
-    for (int e = 0; e < groups; e += batch) {
+    UNROLLED for (int e = 0; e < groups; e += batch) {
       Word old[batch];
       if (a.previous) {
-#pragma unroll
-        for (int g = 0; g < batch && e + g < groups; ++g)
-#pragma unroll
-          for (int n = 0; n < pieces; ++n) {
+        UNROLLED for (int g = 0; g < batch && e + g < groups; ++g)
+          UNROLLED for (int n = 0; n < pieces; ++n) {
             const Index at = place(e + g, n);
             if constexpr (words)
               old[g] = at < 0 ? Word{} : *reinterpret_cast<const Word*>(a.previous + at);
@@ -86,18 +81,15 @@ struct PanelKernel {
               old[g].values[n] = at < 0 ? T{} : a.previous[at];
           }
       }
-#pragma unroll
-      for (int g = 0; g < batch && e + g < groups; ++g) {
+      UNROLLED for (int g = 0; g < batch && e + g < groups; ++g) {
         Word word;
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
+        UNROLLED for (int i = 0; i < together; ++i) {
           const T value = sums.at((e + g) / Sums::result_groups, (e + g) % Sums::result_groups, i);
           word.values[i] = multiply(a.alpha, value);
           if (a.previous)
             word.values[i] = multiply_add(word.values[i], a.beta, old[g].values[i]);
         }
-#pragma unroll
-        for (int n = 0; n < pieces; ++n) {
+        UNROLLED for (int n = 0; n < pieces; ++n) {
           const Index at = place(e + g, n);
           if (at < 0) continue;
           if constexpr (words)
@@ -115,14 +107,11 @@ struct PanelKernel {
                        (!a.previous || Copies::is_aligned(a.previous));
     const Index tiles = (a.L * a.R + Cut::fibres - 1) / Cut::fibres * across;
     Copies copies(a, shared);
-#pragma unroll
-    for (int s = 0; s < Cut::stages - 1; ++s) copies.next(tiles);
+    UNROLLED for (int s = 0; s < Cut::stages - 1; ++s) copies.next(tiles);
     PanelSums<T, Cut> sums(threadIdx.x);
     int stage = 0;
-#pragma unroll 1
-    for (Index tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-#pragma unroll 1
-      for (int step = 0; step < Cut::steps; ++step) {
+    UNROLLED_BY(1) for (Index tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+      UNROLLED_BY(1) for (int step = 0; step < Cut::steps; ++step) {
         wait_for_copies<Cut::stages - 2>();
         __syncthreads();
         const T* const panel = shared + stage * Layout::stage;

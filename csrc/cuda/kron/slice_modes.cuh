@@ -53,8 +53,7 @@ struct Composite {
   __device__ static double entry(const Factor<T>* f, int k, int c) {
     constexpr int each[] = {sizes...};
     double product = 1;
-#pragma unroll
-    for (int i = factors - 1; i >= 0; --i) {
+    UNROLLED for (int i = factors - 1; i >= 0; --i) {
       product *= f[i].data[k % each[i] * f[i].row + c % each[i] * f[i].column];
       k /= each[i];
       c /= each[i];
@@ -92,10 +91,8 @@ struct Sixteen {
 
   template <class Matrix, class T, class Result, class Entry>
   __device__ void load(const Factor<T>* f, Result result, Entry entry) {
-#pragma unroll
-    for (int s = 0; s < 4; ++s)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
+    UNROLLED for (int s = 0; s < 4; ++s)
+      UNROLLED for (int h = 0; h < 2; ++h)
         parts[s / 2][s % 2 * 2 + h] = Matrix::entry(f, result(h), entry(s));
   }
 };
@@ -109,8 +106,7 @@ struct TwoEights {
 
   template <class First, class Second, class T>
   __device__ void load(const Factor<T>* of_first, const Factor<T>* of_second, int lane) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    UNROLLED for (int i = 0; i < 2; ++i) {
       first[i] = First::entry(of_first, lane / 4, lane % 4 + 4 * i);
       second[i] = Second::entry(of_second, lane / 4, 2 * (lane % 4) + i);
     }
@@ -120,8 +116,7 @@ struct TwoEights {
   // of the fragment for the second multiply, so that lanes exchange nothing.
   __device__ void multiply(double (&d)[4], const double (&x)[2], const double (&z)[2]) const {
     double one[2] = {}, two[2] = {};
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
+    UNROLLED for (int s = 0; s < 2; ++s) {
       multiply_8_8_4(one[0], one[1], first[s], x[s]);
       multiply_8_8_4(two[0], two[1], first[s], z[s]);
     }
@@ -162,21 +157,17 @@ struct OuterEights {
       const unsigned to =
           results + Targets::place(lane % 4 * 16 + lane / 4, warp * own * Targets::size);
       FullWord<T> x[words][2];
-#pragma unroll
-      for (int j = 0; j < words; ++j)
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
+      UNROLLED for (int j = 0; j < words; ++j)
+        UNROLLED for (int s = 0; s < 2; ++s)
           x[j][s] = in_shared<FullWord<T>>((from ^ j * 16) + s * 4 * Places::pitch);
       __syncwarp();
-#pragma unroll
-      for (int n = 0; n < own; n += 2) {
+      UNROLLED for (int n = 0; n < own; n += 2) {
         const auto block = [&](int i, int s) { return x[i / word][s].values[i % word]; };
         const double one[] = {block(n, 0), block(n, 1)};
         const double two[] = {block(n + 1, 0), block(n + 1, 1)};
         double d[4] = {};
         modes.multiply(d, one, two);
-#pragma unroll
-        for (int p = 0; p < 2; ++p)
+        UNROLLED for (int p = 0; p < 2; ++p)
           in_shared<Pair>((to ^ (n / 2 ^ swap(8 * p)) * 16) + p * 8 * Targets::pitch) = {d[p],
                                                                                           d[2 + p]};
       }
@@ -211,26 +202,20 @@ struct OuterSixteen {
       const unsigned to =
           results +
           Targets::place(lane / 4, (warp * own + lane % 4 * 2 * word) * Targets::size);
-#pragma unroll
-      for (int j = 0; j < windows; ++j) {
+      UNROLLED for (int j = 0; j < windows; ++j) {
         FullWord<T> x[4];
-#pragma unroll
-        for (int s = 0; s < 4; ++s)
+        UNROLLED for (int s = 0; s < 4; ++s)
           x[s] = in_shared<FullWord<T>>((from ^ Places::swap(j) * 16) +
                                         (s * 4 * Places::pitch + j * 128));
         __syncwarp();
         double d[word][4] = {};
-#pragma unroll
-        for (int t = 0; t < word; ++t)
-#pragma unroll
-          for (int s = 0; s < 4; s += 2) {
+        UNROLLED for (int t = 0; t < word; ++t)
+          UNROLLED for (int s = 0; s < 4; s += 2) {
             const double b[] = {x[s].values[t], x[s + 1].values[t]};
             multiply_16_8_8(d[t], mode.parts[s / 2], b);
           }
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-          for (int t = 0; t < word; t += 2)
+        UNROLLED for (int i = 0; i < 4; ++i)
+          UNROLLED for (int t = 0; t < word; t += 2)
             in_shared<Pair>((to ^ (Targets::swap(wider * j) ^ (i % 2 * word + t) / 2) * 16) +
                             (i / 2 * 8 * Targets::pitch + wider * j * 128)) = {d[t][i],
                                                                                d[t + 1][i]};
@@ -266,18 +251,14 @@ struct InnerEights {
       const unsigned from =
           slice + Places::place(warp * blocks, (lane % 4 * 8 + lane / 4) * Places::size);
       double x[blocks][2];
-#pragma unroll
-      for (int u = 0; u < blocks; ++u)
-#pragma unroll
-        for (int s = 0; s < 2; ++s)
+      UNROLLED for (int u = 0; u < blocks; ++u)
+        UNROLLED for (int s = 0; s < 2; ++s)
           x[u][s] = in_shared<double>((from ^ Outer::swap(u) * 16) +
                                       (u * Places::pitch + s * 32 * Places::size));
-#pragma unroll
-      for (int u = 0; u < blocks; u += 2) {
+      UNROLLED for (int u = 0; u < blocks; u += 2) {
         double d[4] = {};
         modes.multiply(d, x[u], x[u + 1]);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) results[u + i / 2][i % 2] = d[i];
+        UNROLLED for (int i = 0; i < 4; ++i) results[u + i / 2][i % 2] = d[i];
       }
     }
   };
@@ -318,30 +299,23 @@ struct InnerSixteens {
     __device__ void run(unsigned slice, int warp, int lane, T (&results)[groups][width]) const {
       const unsigned from =
           slice + Places::place(warp * blocks, (lane / 4 * 16 + lane % 4 * 4) * Places::size);
-#pragma unroll
-      for (int u = 0; u < blocks; ++u) {
+      UNROLLED for (int u = 0; u < blocks; ++u) {
         Pair x[2][2];
-#pragma unroll
-        for (int n = 0; n < 2; ++n)
-#pragma unroll
-          for (int e = 0; e < 2; ++e)
+        UNROLLED for (int n = 0; n < 2; ++n)
+          UNROLLED for (int e = 0; e < 2; ++e)
             x[n][e] = in_shared<Pair>((from ^ (Outer::swap(u) ^ e) * 16) +
                                       (u * Places::pitch + n * 128 * Places::size));
         double sums[2][4] = {};
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
+        UNROLLED for (int n = 0; n < 2; ++n) {
           double first[4] = {};
-#pragma unroll
-          for (int e = 0; e < 2; ++e) multiply_16_8_8(first, fast.parts[e], x[n][e].values);
-#pragma unroll
-          for (int h = 0; h < 2; ++h) multiply_16_8_8(sums[h], slow.parts[n], first + 2 * h);
+          UNROLLED for (int e = 0; e < 2; ++e)
+            multiply_16_8_8(first, fast.parts[e], x[n][e].values);
+          UNROLLED for (int h = 0; h < 2; ++h)
+            multiply_16_8_8(sums[h], slow.parts[n], first + 2 * h);
         }
-#pragma unroll
-        for (int g = 0; g < 2; ++g)
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int p = 0; p < 2; ++p) {
+        UNROLLED for (int g = 0; g < 2; ++g)
+          UNROLLED for (int h = 0; h < 2; ++h)
+            UNROLLED for (int p = 0; p < 2; ++p) {
               const int own = width == 4 ? 2 * p + h : 2 * h + p;  // place among a lane's four
               results[(u * 8 + g * 4 + own) / width][own % width] = sums[h][2 * g + p];
             }
@@ -368,11 +342,9 @@ struct InnerLines {
 
     __device__ void run(unsigned slice, int warp, int lane, T (&results)[groups][width]) const {
       const unsigned from = slice + Places::place(warp * groups, lane * 16);
-#pragma unroll
-      for (int g = 0; g < groups; ++g) {
+      UNROLLED for (int g = 0; g < groups; ++g) {
         const Pair pair = in_shared<Pair>((from ^ Outer::swap(g) * 16) + g * Places::pitch);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) results[g][i] = pair.values[i];
+        UNROLLED for (int i = 0; i < 2; ++i) results[g][i] = pair.values[i];
       }
     }
   };
@@ -401,17 +373,13 @@ struct InnerColumns {
     __device__ void run(unsigned slice, int warp, int lane, T (&results)[groups][width]) const {
       const unsigned from =
           slice + Places::place(warp * blocks, (lane % 4 * 8 + lane / 4) * Places::size);
-#pragma unroll
-      for (int u = 0; u < blocks; ++u) {
+      UNROLLED for (int u = 0; u < blocks; ++u) {
         double x[4], d[4] = {};
-#pragma unroll
-        for (int s = 0; s < 4; ++s)
+        UNROLLED for (int s = 0; s < 4; ++s)
           x[s] = in_shared<double>((from ^ Outer::swap(u) * 16) +
                                    (u * Places::pitch + s * 32 * Places::size));
-#pragma unroll
-        for (int s = 0; s < 4; s += 2) multiply_16_8_8(d, mode.parts[s / 2], x + s);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) results[2 * u + i / 2][i % 2] = d[i];
+        UNROLLED for (int s = 0; s < 4; s += 2) multiply_16_8_8(d, mode.parts[s / 2], x + s);
+        UNROLLED for (int i = 0; i < 4; ++i) results[2 * u + i / 2][i % 2] = d[i];
       }
     }
   };

@@ -46,11 +46,10 @@ struct SliceKernel {
     to += Places::place(thread / words_of_row, thread % words_of_row * 16);
     const Index step = columns > 1 ? threads / words_of_line * R : threads * word;
     x += columns > 1 ? thread / words_of_line * R + thread % words_of_line * word : thread * word;
-#pragma unroll(count == word ? Outer_::rows / rows : 1)
+    UNROLLED_BY(count == word ? Outer_::rows / rows : 1)
     for (int row = 0; row < Outer_::rows; row += rows) {
       const unsigned place = (to ^ Outer_::swap(row) * 16) + row * Places::pitch;
-#pragma unroll
-      for (int j = 0; j < word; j += count) {
+      UNROLLED for (int j = 0; j < word; j += count) {
         T* const target = &in_shared<T>(place + j * size);
         if constexpr (columns > 1 && columns * size < 128 && count == word)
           copy_from_line(target, x + j);
@@ -67,39 +66,31 @@ struct SliceKernel {
   __device__ static void finish(const Arguments& a, unsigned leading, unsigned stash,
                                 const Results (&kept)[held], Index first, bool words) {
     const Index line = columns > 1 ? a.R : 1, step = lines * line;
-#pragma unroll
-    for (int g = 0; g < groups; ++g) {
+    UNROLLED for (int g = 0; g < groups; ++g) {
       Index to = first + Inner::line(g) * line;
       if constexpr (lead == 1) {
         Group sums[1];
-#pragma unroll
-        for (int i = 0; i < width; ++i) sums[0].values[i] = kept[0][g][i];
+        UNROLLED for (int i = 0; i < width; ++i) sums[0].values[i] = kept[0][g][i];
         if (words)
           write<true>(a, to, step, sums);
         else
           write<false>(a, to, step, sums);
         continue;
       }
-#pragma unroll
-      for (int begin = 0; begin < lead; begin += some) {
+      UNROLLED for (int begin = 0; begin < lead; begin += some) {
         Group sums[some] = {};
-#pragma unroll
-        for (int c = 0; c < lead; ++c) {
+        UNROLLED for (int c = 0; c < lead; ++c) {
           Group entry;
           if (c < stashed) {
             entry = load_again<T, width>(stash + (c * groups + g) * int(sizeof(Group) * threads));
           } else {
-#pragma unroll
-            for (int i = 0; i < width; ++i)
+            UNROLLED for (int i = 0; i < width; ++i)
               entry.values[i] = kept[c < stashed ? 0 : c - stashed][g][i];
           }
-#pragma unroll
-          for (int k = 0; k < some; k += word) {
+          UNROLLED for (int k = 0; k < some; k += word) {
             const Word factor = load_again<T, word>(leading + (c * lead + begin + k) * size);
-#pragma unroll
-            for (int j = 0; j < word; ++j)
-#pragma unroll
-              for (int i = 0; i < width; ++i)
+            UNROLLED for (int j = 0; j < word; ++j)
+              UNROLLED for (int i = 0; i < width; ++i)
                 sums[k + j].values[i] =
                     multiply_add(sums[k + j].values[i], factor.values[j], entry.values[i]);
           }
@@ -119,35 +110,28 @@ struct SliceKernel {
   __device__ static void write(const Arguments& a, Index first, Index step, Group (&sums)[some]) {
     T* const to = a.y + first;
     if (a.alpha != 1) {
-#pragma unroll
-      for (int k = 0; k < some; ++k)
-#pragma unroll
-        for (int i = 0; i < width; ++i)
+      UNROLLED for (int k = 0; k < some; ++k)
+        UNROLLED for (int i = 0; i < width; ++i)
           sums[k].values[i] = multiply(a.alpha, sums[k].values[i]);
     }
     if (a.previous) {
       const T* const from = a.previous + first;
-#pragma unroll
-      for (int k = 0; k < some; ++k) {
+      UNROLLED for (int k = 0; k < some; ++k) {
         Group old;
         if constexpr (words) {
           old = *reinterpret_cast<const Group*>(from + k * step);
         } else {
-#pragma unroll
-          for (int i = 0; i < width; ++i) old.values[i] = from[k * step + i];
+          UNROLLED for (int i = 0; i < width; ++i) old.values[i] = from[k * step + i];
         }
-#pragma unroll
-        for (int i = 0; i < width; ++i)
+        UNROLLED for (int i = 0; i < width; ++i)
           sums[k].values[i] = multiply_add(sums[k].values[i], a.beta, old.values[i]);
       }
     }
-#pragma unroll
-    for (int k = 0; k < some; ++k) {
+    UNROLLED for (int k = 0; k < some; ++k) {
       if constexpr (words) {
         put(to + k * step, sums[k]);
       } else {
-#pragma unroll
-        for (int i = 0; i < width; ++i) to[k * step + i] = sums[k].values[i];
+        UNROLLED for (int i = 0; i < width; ++i) to[k * step + i] = sums[k].values[i];
       }
     }
   }
@@ -190,8 +174,7 @@ struct SliceKernel {
       }
       commit_copies();
     };
-#pragma unroll 1
-    for (int i = 0; i < slots; ++i) ask();
+    UNROLLED_BY(1) for (int i = 0; i < slots; ++i) ask();
     const Outer outer(a.factors + Lead::factors, lane);
     const Inner inner(a.factors + Lead::factors + Outer_::factors, lane);
     if constexpr (lead > 1)
@@ -214,23 +197,18 @@ struct SliceKernel {
       inner.run(middle, warp, lane, results);
     };
     const Index own = Inner::first_line(warp, lane) * R + Inner::first_column(lane);
-#pragma unroll 1
-    for (Index tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-#pragma unroll 1
-      for (int i = 0; i < stashed; ++i) {
+    UNROLLED_BY(1) for (Index tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+      UNROLLED_BY(1) for (int i = 0; i < stashed; ++i) {
         Results results;
         multiply_slice(i == 0, results);
-#pragma unroll
-        for (int g = 0; g < groups; ++g) {
+        UNROLLED for (int g = 0; g < groups; ++g) {
           Group group;
-#pragma unroll
-          for (int j = 0; j < width; ++j) group.values[j] = results[g][j];
+          UNROLLED for (int j = 0; j < width; ++j) group.values[j] = results[g][j];
           in_shared<Group>(own_stash + (i * groups + g) * int(sizeof(Group) * threads)) = group;
         }
       }
       Results kept[held];
-#pragma unroll
-      for (int i = 0; i < held; ++i) multiply_slice(stashed == 0 && i == 0, kept[i]);
+      UNROLLED for (int i = 0; i < held; ++i) multiply_slice(stashed == 0 && i == 0, kept[i]);
       __syncthreads();
       ask();
       finish(a, leading, own_stash, kept, begin(tile) + own, store_words);

@@ -67,16 +67,14 @@ __device__ void write_elements(const KronSparseArguments<T>& a, T* target, const
   if constexpr (ending == Ending::kNone) {
     Word old{};
     if (a.accumulate) old = *reinterpret_cast<const Word*>(target);
-#pragma unroll
-    for (int n = 0; n < count; ++n) {
+    UNROLLED for (int n = 0; n < count; ++n) {
       const auto value = multiply(a.alpha, sums[n]);
       word.values[n] =
           Narrowed<T>::make(a.accumulate ? add(widened(old.values[n]), value) : value);
     }
   } else {
     Word before;
-#pragma unroll
-    for (int n = 0; n < count; ++n) {
+    UNROLLED for (int n = 0; n < count; ++n) {
       Sum z = multiply(a.alpha, sums[n]);
       if (a.bias != nullptr) z = add(z, widened(a.bias[feature + n * next]));
       before.values[n] = Narrowed<T>::make(z);

@@ -91,13 +91,11 @@ class VectorCopies {
   __device__ void each_copy(Copy&& copy) const {
     const T* source = from;
     const bool has = (rows || entry < left_entries) && left_places > 0;
-#pragma unroll
-    for (int turn = 0; turn < turns; ++turn) {
+    UNROLLED for (int turn = 0; turn < turns; ++turn) {
       const int row = turn * step;
       if (row + step > all && first_row >= all - row) break;
       const bool wanted = has && row < (rows ? left_entries - entry : left_rows);
-#pragma unroll
-      for (int n = 0; n < parts; ++n) {
+      UNROLLED for (int n = 0; n < parts; ++n) {
         const int first = n * together;
         copy(turn * parts + n, to + row * Panels::row * atom + first, source + first,
              wanted && (!group || first < left_places));
@@ -138,8 +136,7 @@ class ValueCopies {
   // Begins to copy the next panel.
   __device__ void next(T* panel) {
     const bool has = entry < left_entries;
-#pragma unroll
-    for (int turn = 0; turn < all; turn += step) {
+    UNROLLED for (int turn = 0; turn < all; turn += step) {
       if (turn + step > all && first_row >= all - turn) break;
       // one of j and k is the same for all threads, or for all turns, where sizes divide each other
       const int number = first_row + turn;

@@ -26,14 +26,12 @@ __global__ void __launch_bounds__(threads)
     Sum sums[results] = {};
     for (Index l = 0; l < a.c; ++l) {
       const Sum entry = widened(x[l * places]);
-#pragma unroll
-      for (int n = 0; n < results; ++n)
+      UNROLLED for (int n = 0; n < results; ++n)
         if (n < count)
           sums[n] = multiply_add(sums[n], widened(values[(n * a.c + l) * a.d]), entry);
     }
     T* const y = a.y + (block * a.b + first) * places + place;
-#pragma unroll
-    for (int n = 0; n < results; ++n)
+    UNROLLED for (int n = 0; n < results; ++n)
       if (n < count)
         write_elements<ending, 1>(a, y + n * places, sums + n,
                                   (block % a.a * a.b + first + n) * a.d + place / a.inner, 0);

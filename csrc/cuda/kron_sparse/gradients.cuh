@@ -71,8 +71,7 @@ struct SparseGradients {
         : safe(a.x), left(count) {
       const int place = last ? int(threadIdx.x) / 8 : int(threadIdx.x) % across;
       first = last ? int(threadIdx.x) % 8 : int(threadIdx.x) / across;
-#pragma unroll
-      for (int n = 0; n < turns; ++n) {
+      UNROLLED for (int n = 0; n < turns; ++n) {
         const int entry = place + n * across, own_j = entry % J, number = entry / J;
         const bool of_x = number >= rows;
         const int inside = of_x ? number - rows : number;
@@ -92,12 +91,10 @@ struct SparseGradients {
     // becomes zero.
     __device__ void next(T* panel) {
       if (left > 0) {
-#pragma unroll
-        for (int n = 0; n < turns; ++n) {
+        UNROLLED for (int n = 0; n < turns; ++n) {
           if (to[n] < 0) continue;
           const T* source = from[n];
-#pragma unroll
-          for (int s = 0; s < depth; s += down) {
+          UNROLLED for (int s = 0; s < depth; s += down) {
             if (depth % down != 0 && s + first >= depth) break;
             const bool wanted = from[n] != nullptr && s + first < left;
             copy_asynchronously_first<int(sizeof(T))>(panel + to[n] + s * row,
@@ -115,33 +112,26 @@ struct SparseGradients {
 
   template <int own, int together, int across_threads>
   __device__ static void read(T (&values)[own], const T* from, int thread) {
-#pragma unroll
-    for (int n = 0; n < own / together; ++n) {
+    UNROLLED for (int n = 0; n < own / together; ++n) {
       const auto word = *reinterpret_cast<const Elements<T, together>*>(
           from + (n * across_threads + thread) * together);
-#pragma unroll
-      for (int i = 0; i < together; ++i) values[n * together + i] = word.values[i];
+      UNROLLED for (int i = 0; i < together; ++i) values[n * together + i] = word.values[i];
     }
   }
 
   // Adds the sums of all teams to those of the first, one team after another.
   __device__ static void add_teams(T (&sums)[own_rows][own_columns], T* shared, int mine,
                                    int place) {
-#pragma unroll 1
-    for (int other = 1; other < teams; ++other) {
+    UNROLLED_BY(1) for (int other = 1; other < teams; ++other) {
       __syncthreads();
       if (mine == other)
-#pragma unroll
-        for (int r = 0; r < own_rows; ++r)
-#pragma unroll
-          for (int c = 0; c < own_columns; ++c)
+        UNROLLED for (int r = 0; r < own_rows; ++r)
+          UNROLLED for (int c = 0; c < own_columns; ++c)
             shared[(r * own_columns + c) * team + place] = sums[r][c];
       __syncthreads();
       if (mine == 0)
-#pragma unroll
-        for (int r = 0; r < own_rows; ++r)
-#pragma unroll
-          for (int c = 0; c < own_columns; ++c)
+        UNROLLED for (int r = 0; r < own_rows; ++r)
+          UNROLLED for (int c = 0; c < own_columns; ++c)
             sums[r][c] = add(sums[r][c], shared[(r * own_columns + c) * team + place]);
     }
   }
@@ -166,12 +156,10 @@ struct SparseGradients {
     const int across_thread = place % column_threads;
     const int down_thread = place / column_threads % row_threads;
     Copies copies(a, i, k, l, j, begin, count);
-#pragma unroll
-    for (int s = 0; s < stages - 1; ++s) copies.next(shared + s * stage);
+    UNROLLED for (int s = 0; s < stages - 1; ++s) copies.next(shared + s * stage);
     T sums[own_rows][own_columns] = {};
     int read_stage = 0, write_stage = stages - 1;
-#pragma unroll 1
-    for (int done = 0; done < count; done += depth) {
+    UNROLLED_BY(1) for (int done = 0; done < count; done += depth) {
       wait_for_copies<stages - 2>();
       __syncthreads();  // the panel is there, and the one before has been read
       copies.next(shared + write_stage * stage);
@@ -179,27 +167,22 @@ struct SparseGradients {
       const T* const panel = shared + read_stage * stage + own_j * plane;
       read_stage = read_stage + 1 == stages ? 0 : read_stage + 1;
       if (mine >= teams) continue;
-#pragma unroll 2
-      for (int s = mine; s < depth; s += teams) {
+      UNROLLED_BY(2) for (int s = mine; s < depth; s += teams) {
         T down_values[own_rows], across_values[own_columns];
         read<own_rows, of_rows, row_threads>(down_values, panel + s * row, down_thread);
         read<own_columns, of_columns, column_threads>(
             across_values, panel + s * row + first_column, across_thread);
-#pragma unroll
-        for (int r = 0; r < own_rows; ++r)
-#pragma unroll
-          for (int c = 0; c < own_columns; ++c)
+        UNROLLED for (int r = 0; r < own_rows; ++r)
+          UNROLLED for (int c = 0; c < own_columns; ++c)
             sums[r][c] = multiply_add(sums[r][c], down_values[r], across_values[c]);
       }
     }
     if constexpr (teams > 1) add_teams(sums, shared, mine, place);
     if (mine > 0 || j + own_j >= a.d) return;
     T* const target = a.parts + part * a.a * a.b * a.c * a.d + j + own_j;
-#pragma unroll
-    for (int r = 0; r < own_rows; ++r) {
+    UNROLLED for (int r = 0; r < own_rows; ++r) {
       const int row_k = k + (r / of_rows * row_threads + down_thread) * of_rows + r % of_rows;
-#pragma unroll
-      for (int c = 0; c < own_columns; ++c) {
+      UNROLLED for (int c = 0; c < own_columns; ++c) {
         const int column =
             l + (c / of_columns * column_threads + across_thread) * of_columns + c % of_columns;
         if (row_k < a.b && column < a.c)

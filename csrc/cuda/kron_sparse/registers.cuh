@@ -26,35 +26,28 @@ __global__ void __launch_bounds__(threads)
     const Index column = item % columns, first = item / columns * turns;
     const Index i = column / words, place = column % words * width;
     Sum values[b][c][entries];
-#pragma unroll
-    for (int k = 0; k < b; ++k)
-#pragma unroll
-      for (int l = 0; l < c; ++l) {
+    UNROLLED for (int k = 0; k < b; ++k)
+      UNROLLED for (int l = 0; l < c; ++l) {
         const T* const from = a.values + ((i * b + k) * c + l) * a.d;
         if constexpr (shared_j) {
           values[k][l][0] = widened(from[place / a.inner]);
         } else {
           const Word word = *reinterpret_cast<const Word*>(from + place);
-#pragma unroll
-          for (int n = 0; n < width; ++n) values[k][l][n] = widened(word.values[n]);
+          UNROLLED for (int n = 0; n < width; ++n) values[k][l][n] = widened(word.values[n]);
         }
       }
-#pragma unroll 2
-    for (int turn = 0; turn < turns; ++turn) {
+    UNROLLED_BY(2) for (int turn = 0; turn < turns; ++turn) {
       const Index o = first + turn;
       if (o >= a.outer) break;
       const T* const x = a.x + (o * a.a + i) * c * places + place;
       T* const y = a.y + (o * a.a + i) * b * places + place;
       Word given[c];
-#pragma unroll
-      for (int l = 0; l < c; ++l) given[l] = *reinterpret_cast<const Word*>(x + l * places);
-#pragma unroll
-      for (int k = 0; k < b; ++k) {
+      UNROLLED for (int l = 0; l < c; ++l)
+        given[l] = *reinterpret_cast<const Word*>(x + l * places);
+      UNROLLED for (int k = 0; k < b; ++k) {
         Sum sums[width] = {};
-#pragma unroll
-        for (int l = 0; l < c; ++l)
-#pragma unroll
-          for (int n = 0; n < width; ++n)
+        UNROLLED for (int l = 0; l < c; ++l)
+          UNROLLED for (int n = 0; n < width; ++n)
             sums[n] = multiply_add(sums[n], values[k][l][shared_j ? 0 : n],
                                    widened(given[l].values[n]));
         const Index feature = (i * b + k) * a.d + (shared_j ? place / a.inner : place);

@@ -52,11 +52,9 @@ struct SparseKernel {
       T* const target = y + down * stride + along * next;
       const Index feature =
           (Index(tile.i) * a.b + tile.k + k) * a.d + tile.j + (rows ? 0 : own_j);
-#pragma unroll
-      for (int n = 0; n < run; n += count) {
+      UNROLLED for (int n = 0; n < run; n += count) {
         typename SumOf<T>::Type own[count];
-#pragma unroll
-        for (int i = 0; i < count; ++i) own[i] = sums[(n + i) % atom][(n + i) / atom];
+        UNROLLED for (int i = 0; i < count; ++i) own[i] = sums[(n + i) % atom][(n + i) / atom];
         const int first = n / atom, j = n % atom;
         const Index offset = whole ? Index(n) : first * next + j;
         if (along + first < limit && j < left_j)
@@ -82,16 +80,13 @@ struct SparseKernel {
   // Computes some tiles. Those whose values are kept have the same ones.
   __device__ static void multiply_tiles(const Arguments& a, TileNumbers numbers, T* shared) {
     SparseCopies<T, Cut, Units> copies(a, numbers, shared);
-#pragma unroll
-    for (int s = 0; s < Cut::stages - 1; ++s) copies.next();
+    UNROLLED for (int s = 0; s < Cut::stages - 1; ++s) copies.next();
     SparseTile tile;
     int stage = 0;
-#pragma unroll 1
-    while (numbers.find<Cut>(a, tile)) {
+    UNROLLED_BY(1) while (numbers.find<Cut>(a, tile)) {
       Units units;
       const T* kept = shared + Cut::stages * Panels::stage;
-#pragma unroll 1
-      for (Index l = 0; l < a.c; l += Cut::depth) {
+      UNROLLED_BY(1) for (Index l = 0; l < a.c; l += Cut::depth) {
         wait_for_copies<Cut::stages - 2>();
         __syncthreads();  // the panel is there, and the one before has been read
         copies.next();
@@ -109,7 +104,7 @@ struct SparseKernel {
     if constexpr (Cut::kept == 0) {
       multiply_tiles(a, {blockIdx.x, all, gridDim.x}, shared);
     } else {
-#pragma unroll 1
+      UNROLLED_BY(1)
       for (unsigned first = blockIdx.x * together; first < all; first += gridDim.x * together) {
         multiply_tiles(a, {first, first + together, 1}, shared);
         __syncthreads();  // all have read the values

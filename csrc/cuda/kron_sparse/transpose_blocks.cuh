@@ -56,8 +56,7 @@ struct BlockTransposition {
   template <class Take>
   __device__ void each_side(const Take& take) const {
     constexpr int turns = (side_packs + threads - 1) / threads;
-#pragma unroll
-    for (int n = 0; n < turns; ++n) {
+    UNROLLED for (int n = 0; n < turns; ++n) {
       const int element = (threadIdx.x + n * threads) * side_pack;
       if (element < places * width) take(n, element);
     }
@@ -67,8 +66,7 @@ struct BlockTransposition {
   template <class Take>
   __device__ void each_run(const Take& take) const {
     constexpr int turns = (run_packs + threads - 1) / threads;
-#pragma unroll
-    for (int n = 0; n < turns; ++n) {
+    UNROLLED for (int n = 0; n < turns; ++n) {
       const int pack = threadIdx.x + n * threads;
       const int l = pack % (tile / run_pack) * run_pack;
       if (pack < run_packs && l < places) take(n, pack / (tile / run_pack), l);
@@ -82,8 +80,7 @@ struct BlockTransposition {
         own[n] = *reinterpret_cast<const SidePack*>(a.from + side(element));
       });
       each_side([&](int n, int element) {
-#pragma unroll
-        for (int i = 0; i < side_pack; ++i)
+        UNROLLED for (int i = 0; i < side_pack; ++i)
           shared[(element + i) % width * row + (element + i) / width] = own[n].values[i];
       });
       __syncthreads();
@@ -101,8 +98,7 @@ struct BlockTransposition {
       __syncthreads();
       each_side([&](int, int element) {
         SidePack pack;
-#pragma unroll
-        for (int i = 0; i < side_pack; ++i)
+        UNROLLED for (int i = 0; i < side_pack; ++i)
           pack.values[i] = shared[(element + i) % width * row + (element + i) / width];
         put(a.to + side(element), pack);
       });

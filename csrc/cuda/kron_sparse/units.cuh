@@ -55,19 +55,14 @@ struct SparseFragments {
   template <class Sum, int atom, class Visit>
   __device__ static void each(const Sum (&sums)[atom][tall][wide][4], Visit visit) {
     const SparseWarp<T, Cut> warp;
-#pragma unroll
-    for (int m = 0; m < tall; ++m)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int first = 0; first < wide; first += together) {
+    UNROLLED for (int m = 0; m < tall; ++m)
+      UNROLLED for (int h = 0; h < 2; ++h)
+        UNROLLED for (int first = 0; first < wide; first += together) {
           const int long_side = m * 16 + h * 8 + warp.row;
           const int short_side = first * 8 + warp.part * run;
           Sum own[atom][run];
-#pragma unroll
-          for (int j = 0; j < atom; ++j)
-#pragma unroll
-            for (int n = 0; n < run; ++n)
+          UNROLLED for (int j = 0; j < atom; ++j)
+            UNROLLED for (int n = 0; n < run; ++n)
               own[j][n] = sums[j][m][first + n % together][2 * h + n / together];
           visit(warp.k + (rows ? long_side : short_side),
                 warp.column + (rows ? short_side : long_side), own);
@@ -96,18 +91,14 @@ class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
   // The same for the j of atoms: each pair of entries is gathered from two atoms.
   __device__ static void load_atoms(const T* from, int m, unsigned (&a)[atom][tall][4]) {
     constexpr int words = atom / 2, most = atom < 4 ? atom : 4;  // of an atom, read together
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    UNROLLED for (int i = 0; i < 4; ++i) {
       const T* const two = from + (i % 2 * 8 * Panels::row + i / 2 * 8) * atom;
       unsigned held[atom];
-#pragma unroll
-      for (int n = 0; n < atom; n += most) {
+      UNROLLED for (int n = 0; n < atom; n += most) {
         const auto word = *reinterpret_cast<const Elements<unsigned, most>*>(two + 2 * n);
-#pragma unroll
-        for (int q = 0; q < most; ++q) held[n + q] = word.values[q];
+        UNROLLED for (int q = 0; q < most; ++q) held[n + q] = word.values[q];
       }
-#pragma unroll
-      for (int n = 0; n < words; ++n) {
+      UNROLLED for (int n = 0; n < words; ++n) {
         a[2 * n][m][i] = __byte_perm(held[n], held[words + n], 0x5410);
         a[2 * n + 1][m][i] = __byte_perm(held[n], held[words + n], 0x7632);
       }
@@ -118,8 +109,7 @@ class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
     constexpr int words = together < 2 ? 1 : together / 2;
     const auto first = *reinterpret_cast<const Elements<unsigned, words>*>(from);
     const auto second = *reinterpret_cast<const Elements<unsigned, words>*>(from + Panels::row);
-#pragma unroll
-    for (int n = 0; n < words; ++n) {
+    UNROLLED for (int n = 0; n < words; ++n) {
       b[2 * n] = __byte_perm(first.values[n], second.values[n], 0x5410);
       if constexpr (together > 1)
         b[2 * n + 1] = __byte_perm(first.values[n], second.values[n], 0x7632);
@@ -131,11 +121,9 @@ class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
     const SparseWarp<T, Cut> warp;
     const T* const own = values + warp.j * atom * Panels::value_j_row +
                          (warp.k + warp.row) * Panels::value_row + 2 * warp.part;
-#pragma unroll
-    for (int s = 0; s < Cut::depth; s += 16) {
+    UNROLLED for (int s = 0; s < Cut::depth; s += 16) {
       unsigned a[atom][tall][4];
-#pragma unroll
-      for (int m = 0; m < tall; ++m) {
+      UNROLLED for (int m = 0; m < tall; ++m) {
         if constexpr (Cut::layout == Layout::kRows)
           load_tall(own + m * 16 * Panels::value_row + s, Panels::value_row, a[0][m]);
         else if constexpr (Cut::layout == Layout::kAlong)
@@ -147,8 +135,7 @@ class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
                              atom,
                      m, a);
       }
-#pragma unroll
-      for (int n = 0; n < wide; n += together) {
+      UNROLLED for (int n = 0; n < wide; n += together) {
         unsigned b[atom][together], b8[atom][together];
         if constexpr (Cut::layout == Layout::kRows) {
           const T* const from = x + (s + 2 * warp.part) * Panels::row + warp.column + n * 8 +
@@ -156,21 +143,16 @@ class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
           load_columns(from, b[0]);
           load_columns(from + 8 * Panels::row, b8[0]);
         } else {
-#pragma unroll
-          for (int j = 0; j < atom; ++j)
-#pragma unroll
-            for (int q = 0; q < together; ++q) {
+          UNROLLED for (int j = 0; j < atom; ++j)
+            UNROLLED for (int q = 0; q < together; ++q) {
               const T* const from =
                   own + j * Panels::value_j_row + (n + q) * 8 * Panels::value_row + s;
               b[j][q] = pair_at(from), b8[j][q] = pair_at(from + 8);
             }
         }
-#pragma unroll
-        for (int j = 0; j < atom; ++j)
-#pragma unroll
-          for (int q = 0; q < together; ++q)
-#pragma unroll
-            for (int m = 0; m < tall; ++m)
+        UNROLLED for (int j = 0; j < atom; ++j)
+          UNROLLED for (int q = 0; q < together; ++q)
+            UNROLLED for (int m = 0; m < tall; ++m)
               multiply_16_8_16<T>(sums[j][m][n + q], a[j][m], b[j][q], b8[j][q]);
       }
     }
@@ -214,16 +196,14 @@ class EightUnits
   // sums of fragments (m, n) of one j for all m
   __device__ void multiply(int j, int n, const Operand (&a)[tall][4], const T (&b)[2]) {
     if constexpr (sizeof(T) == 8) {
-#pragma unroll
-      for (int m = 0; m < tall; ++m) {
+      UNROLLED for (int m = 0; m < tall; ++m) {
         const T four[4] = {a[m][0].value, a[m][1].value, a[m][2].value, a[m][3].value};
         multiply_16_8_8(sums[j][m][n], four, b);
       }
     } else {
       Operand b0, b4;
       b0.set(b[0]), b4.set(b[1]);
-#pragma unroll
-      for (int m = 0; m < tall; ++m) {
+      UNROLLED for (int m = 0; m < tall; ++m) {
         const unsigned high[4] = {a[m][0].high, a[m][1].high, a[m][2].high, a[m][3].high};
         if constexpr (products == 3) {
           const unsigned low[4] = {a[m][0].low, a[m][1].low, a[m][2].low, a[m][3].low};
@@ -242,39 +222,31 @@ class EightUnits
                          (warp.k + warp.row) * Panels::value_row + warp.part;
     const T* const along =
         x + (warp.j * Panels::j_row + (warp.column + warp.row) * Panels::row + warp.part) * atom;
-#pragma unroll
-    for (int s = 0; s < Cut::depth; s += 8) {
+    UNROLLED for (int s = 0; s < Cut::depth; s += 8) {
       constexpr int tall_row = Panels::rows ? Panels::value_row : Panels::row;
       Operand a[atom][tall][4];
-#pragma unroll
-      for (int m = 0; m < tall; ++m) {
+      UNROLLED for (int m = 0; m < tall; ++m) {
         const T* const from = (Panels::rows ? own : along) + (m * 16 * tall_row + s) * atom;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
+        UNROLLED for (int i = 0; i < 4; ++i) {
           const auto word = *reinterpret_cast<const Elements<T, atom>*>(
               from + (i % 2 * 8 * tall_row + i / 2 * 4) * atom);
-#pragma unroll
-          for (int j = 0; j < atom; ++j) a[j][m][i].set(word.values[j]);
+          UNROLLED for (int j = 0; j < atom; ++j) a[j][m][i].set(word.values[j]);
         }
       }
-#pragma unroll
-      for (int n = 0; n < wide; n += together) {
+      UNROLLED for (int n = 0; n < wide; n += together) {
         if constexpr (Panels::rows) {
           using Word = Elements<T, together>;
           const T* const from = x + (s + warp.part) * Panels::row + warp.column + n * 8 +
                                 warp.row * together;
           const Word first = *reinterpret_cast<const Word*>(from);
           const Word second = *reinterpret_cast<const Word*>(from + 4 * Panels::row);
-#pragma unroll
-          for (int q = 0; q < together; ++q) {
+          UNROLLED for (int q = 0; q < together; ++q) {
             const T b[2] = {first.values[q], second.values[q]};
             multiply(0, n + q, a[0], b);
           }
         } else {
-#pragma unroll
-          for (int j = 0; j < atom; ++j)
-#pragma unroll
-            for (int q = 0; q < together; ++q) {
+          UNROLLED for (int j = 0; j < atom; ++j)
+            UNROLLED for (int q = 0; q < together; ++q) {
               const T* const from =
                   own + j * Panels::value_j_row + (n + q) * 8 * Panels::value_row + s;
               const T b[2] = {from[0], from[4]};
@@ -288,14 +260,10 @@ class EightUnits
   template <class Visit>
   __device__ void each(Visit visit) {
     if constexpr (products == 3) {
-#pragma unroll
-      for (int j = 0; j < atom; ++j)
-#pragma unroll
-        for (int m = 0; m < tall; ++m)
-#pragma unroll
-          for (int n = 0; n < wide; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sums[j][m][n][i] += small[j][m][n][i];
+      UNROLLED for (int j = 0; j < atom; ++j)
+        UNROLLED for (int m = 0; m < tall; ++m)
+          UNROLLED for (int n = 0; n < wide; ++n)
+            UNROLLED for (int i = 0; i < 4; ++i) sums[j][m][n][i] += small[j][m][n][i];
     }
     Fragments::each(sums, visit);
   }
@@ -339,23 +307,17 @@ class CoreUnits {
     const SparseWarp<T, Cut> warp;
     const T* const own = values + warp.j * atom * Panels::value_j_row +
                          (warp.k + lane_down()) * Panels::value_row;
-#pragma unroll 1
-    for (int s = 0; s < Cut::depth; s += 4) {
+    UNROLLED_BY(1) for (int s = 0; s < Cut::depth; s += 4) {
       if constexpr (rows) {
         Word factors[own_rows];
-#pragma unroll
-        for (int k = 0; k < own_rows; ++k)
+        UNROLLED for (int k = 0; k < own_rows; ++k)
           factors[k] = word_at(own + k * lanes_down * Panels::value_row + s);
-#pragma unroll
-        for (int l = 0; l < 4; ++l)
-#pragma unroll
-          for (int n = 0; n < own_columns; n += 4) {
+        UNROLLED for (int l = 0; l < 4; ++l)
+          UNROLLED for (int n = 0; n < own_columns; n += 4) {
             const Word entries = word_at(x + (s + l) * Panels::row + warp.column +
                                          n * lanes_across + lane_across() * 4);
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-#pragma unroll
-              for (int k = 0; k < own_rows; ++k)
+            UNROLLED for (int i = 0; i < 4; ++i)
+              UNROLLED for (int k = 0; k < own_rows; ++k)
                 sums[0][n + i][k] =
                     multiply_add(sums[0][n + i][k], factors[k].values[l], entries.values[i]);
           }
@@ -363,24 +325,17 @@ class CoreUnits {
         const T* const from =
             x + (warp.j * Panels::j_row + (warp.column + lane_across()) * Panels::row + s) * atom;
         T entries[own_columns][4 * atom];  // [l][j]
-#pragma unroll
-        for (int n = 0; n < own_columns; ++n)
-#pragma unroll
-          for (int first = 0; first < 4 * atom; first += 4) {
+        UNROLLED for (int n = 0; n < own_columns; ++n)
+          UNROLLED for (int first = 0; first < 4 * atom; first += 4) {
             const Word word = word_at(from + n * lanes_across * Panels::row * atom + first);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) entries[n][first + i] = word.values[i];
+            UNROLLED for (int i = 0; i < 4; ++i) entries[n][first + i] = word.values[i];
           }
-#pragma unroll
-        for (int j = 0; j < atom; ++j)
-#pragma unroll
-          for (int k = 0; k < own_rows; ++k) {
+        UNROLLED for (int j = 0; j < atom; ++j)
+          UNROLLED for (int k = 0; k < own_rows; ++k) {
             const Word factors =
                 word_at(own + j * Panels::value_j_row + k * lanes_down * Panels::value_row + s);
-#pragma unroll
-            for (int l = 0; l < 4; ++l)
-#pragma unroll
-              for (int n = 0; n < own_columns; ++n)
+            UNROLLED for (int l = 0; l < 4; ++l)
+              UNROLLED for (int n = 0; n < own_columns; ++n)
                 sums[j][n][k] =
                     multiply_add(sums[j][n][k], factors.values[l], entries[n][l * atom + j]);
           }
@@ -392,26 +347,19 @@ class CoreUnits {
   __device__ void each(Visit visit) const {
     const SparseWarp<T, Cut> warp;
     if constexpr (rows) {
-#pragma unroll
-      for (int k = 0; k < own_rows; ++k)
-#pragma unroll
-        for (int n = 0; n < own_columns; n += 4) {
+      UNROLLED for (int k = 0; k < own_rows; ++k)
+        UNROLLED for (int n = 0; n < own_columns; n += 4) {
           T own[1][run];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) own[0][i] = sums[0][n + i][k];
+          UNROLLED for (int i = 0; i < 4; ++i) own[0][i] = sums[0][n + i][k];
           visit(warp.k + lane_down() + k * lanes_down,
                 warp.column + n * lanes_across + lane_across() * 4, own);
         }
     } else {
-#pragma unroll
-      for (int n = 0; n < own_columns; ++n)
-#pragma unroll
-        for (int k = 0; k < own_rows; k += run) {
+      UNROLLED for (int n = 0; n < own_columns; ++n)
+        UNROLLED for (int k = 0; k < own_rows; k += run) {
           T own[atom][run];
-#pragma unroll
-          for (int j = 0; j < atom; ++j)
-#pragma unroll
-            for (int i = 0; i < run; ++i) own[j][i] = sums[j][n][k + i];
+          UNROLLED for (int j = 0; j < atom; ++j)
+            UNROLLED for (int i = 0; i < run; ++i) own[j][i] = sums[j][n][k + i];
           visit(warp.k + (neighbours ? lane_down() * own_rows : lane_down() + k * lanes_down),
                 warp.column + lane_across() + n * lanes_across, own);
         }

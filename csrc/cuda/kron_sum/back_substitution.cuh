@@ -48,15 +48,13 @@ __global__ void __launch_bounds__(threads)
   constexpr int last = modes - 1;
   const int lane = threadIdx.x % 32;
   Index items = a.inner;  // warps that have work, but for those whose last index is no index
-#pragma unroll
-  for (int k = 0; k < last; ++k) items *= a.sizes[k];
+  UNROLLED for (int k = 0; k < last; ++k) items *= a.sizes[k];
   const Index warps = Index(gridDim.x) * (threads / 32);
   Index item = Index(blockIdx.x) * (threads / 32) + threadIdx.x / 32;
   for (; item < items; item += warps) {
     Index at[modes], steps[modes];  // indices, and elements between neighbours of a mode
     Index rest = item / a.inner, left = a.level;
-#pragma unroll
-    for (int k = last - 1; k >= 0; --k) {
+    UNROLLED for (int k = last - 1; k >= 0; --k) {
       at[k] = rest % a.sizes[k];
       rest /= a.sizes[k];
       left -= at[k];
@@ -65,22 +63,19 @@ __global__ void __launch_bounds__(threads)
     if (left < 0 || left >= a.sizes[last]) continue;
     T* own = a.x + item % a.inner;
     steps[last] = a.inner;
-#pragma unroll
-    for (int k = last; k >= 0; --k) {
+    UNROLLED for (int k = last; k >= 0; --k) {
       if (k < last) steps[k] = steps[k + 1] * a.sizes[k + 1];
       own += at[k] * steps[k];
     }
     T sum{}, divisor = a.shift;
-#pragma unroll
-    for (int k = 0; k < modes; ++k) {
+    UNROLLED for (int k = 0; k < modes; ++k) {
       const T* row = a.triangles[k] + at[k] * a.sizes[k];
       const T* fibre = own - at[k] * steps[k];
       divisor = add(divisor, row[at[k]]);
       for (Index m = at[k] + 1 + lane; m < a.sizes[k]; m += 32)
         sum = multiply_add(sum, row[m], fibre[m * steps[k]]);
     }
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
+    UNROLLED for (int distance = 1; distance < 32; distance *= 2) {
       sum.real += __shfl_xor_sync(0xffffffffu, sum.real, distance);
       sum.imag += __shfl_xor_sync(0xffffffffu, sum.imag, distance);
     }

@@ -78,15 +78,13 @@ struct SystemSum {
       row[e] = has(e) ? along % n : 0;
       first[e] = has(e) ? index(e) - row[e] * stride : 0;
     }
-#pragma unroll unrolled
-    for (int c = 0; c < n; ++c) {
+    UNROLLED_BY(unrolled) for (int c = 0; c < n; ++c) {
       if constexpr (one_row) {
         const T entry = matrix[c * n + row[0]];
-#pragma unroll
-        for (int e = 0; e < held; ++e) y[e] = multiply_add(y[e], entry, x[first[e] + c * stride]);
+        UNROLLED for (int e = 0; e < held; ++e)
+          y[e] = multiply_add(y[e], entry, x[first[e] + c * stride]);
       } else {
-#pragma unroll
-        for (int e = 0; e < held; ++e)
+        UNROLLED for (int e = 0; e < held; ++e)
           y[e] = multiply_add(y[e], matrix[c * n + row[e]], x[first[e] + c * stride]);
       }
     }

@@ -31,14 +31,12 @@ __global__ void __launch_bounds__(Sum::threads) kron_sum(SumArguments<T, Sum::mo
   Sum::load(a.factors, Index(blockIdx.x) % a.systems, matrices);
   for (Index j = blockIdx.y; j < a.inner; j += gridDim.y) {
     const Index first = Index(blockIdx.x) * Sum::elements * a.inner + j;
-#pragma unroll
-    for (int e = 0; e < Sum::held; ++e)
+    UNROLLED for (int e = 0; e < Sum::held; ++e)
       if (Sum::has(e)) vector[Sum::index(e)] = a.x[first + Sum::index(e) * a.inner];
     __syncthreads();
     T sum[Sum::held] = {};
     Sum::multiply(matrices, vector, sum);
-#pragma unroll
-    for (int e = 0; e < Sum::held; ++e) {
+    UNROLLED for (int e = 0; e < Sum::held; ++e) {
       if (!Sum::has(e)) continue;
       T* const target = a.y + first + Sum::index(e) * a.inner;
       *target = a.accumulate ? multiply_add(*target, a.alpha, sum[e]) : multiply(a.alpha, sum[e]);

@@ -91,8 +91,7 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
     }
     Value<T> q[together][kThreadElements];
     const auto ask = [&](Index k) {
-#pragma unroll
-      for (int s = 0; s < together; ++s) {
+      UNROLLED for (int s = 0; s < together; ++s) {
         const T* const p = at.slot(GmresVectors::basis, k + s);
         for (int e = 0; e < kThreadElements; ++e)
           q[s][e] = at.load(p, tile + e * 32 + lane(), k + s < j ? a.n : 0);
@@ -110,8 +109,7 @@ inline void project_part(const BasisPart<T>& at, Index part, Index count, double
     for (Index k = share * together; k < j; k += shares * together) {
       if constexpr (!early) ask(k);
       double found[sums] = {};
-#pragma unroll
-      for (int s = 0; s < together; ++s) {
+      UNROLLED for (int s = 0; s < together; ++s) {
         const ElementCursor<T> both{nullptr, 0, found + 2 * reals * s};
         for (int e = 0; e < kThreadElements; ++e) {
           both.add_product(0, q[s][e], held_u[e]);
@@ -171,12 +169,10 @@ inline void extend_part(const BasisPart<T>& at, Index part, const gmres::Triangl
     for (Index k = 0; k < j; k += together) {
       Value<T> q[together][held];
       const T* p = at.slot(GmresVectors::basis, k);
-#pragma unroll
-      for (int s = 0; s < together; ++s, p += slots)
+      UNROLLED for (int s = 0; s < together; ++s, p += slots)
         for (int e = 0; e < held; ++e)
           q[s][e] = at.load(p, tile + e * threads + threadIdx.x, k + s < j ? a.n : 0);
-#pragma unroll
-      for (int s = 0; s < together; ++s) {
+      UNROLLED for (int s = 0; s < together; ++s) {
         if (k + s >= j) break;
         for (int e = 0; e < held; ++e) {
           held_u[e] = held_u[e] + times(first[k + s], q[s][e]);
@@ -303,11 +299,9 @@ __global__ void __launch_bounds__(threads) krylov_combine(device::KrylovArgument
     constexpr int together = 8;
     for (Index k = 0; k < count; k += together) {
       Value<T> q[together];
-#pragma unroll
-      for (int s = 0; s < together; ++s)
+      UNROLLED for (int s = 0; s < together; ++s)
         q[s] = at.load(at.slot(basis, k + s), i, k + s < count ? a.n : 0);
-#pragma unroll
-      for (int s = 0; s < together; ++s)
+      UNROLLED for (int s = 0; s < together; ++s)
         if (k + s < count) sum = sum + times(shares[k + s], q[s]);
     }
     ElementCursor<T>::store(y + i, sum);

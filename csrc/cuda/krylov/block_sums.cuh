@@ -2,6 +2,7 @@
 // and sums of all blocks of a system, after which the last block to end goes on with its scalars.
 #pragma once
 
+#include "cuda/common/unrolled.cuh"
 #include "krylov/common.hpp"
 
 namespace batchkron {
@@ -137,16 +138,14 @@ template <int count, int distance = 16>
 inline double sums_of_warp(const double (&value)[count]) {
   if constexpr (count == 1) {
     double sum = value[0];
-#pragma unroll
-    for (int d = distance; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    UNROLLED for (int d = distance; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
     return sum;
   } else {
     static_assert(count % 2 == 0 && distance > 0, "a power of two, at most 32");
     constexpr int half = count / 2;
     const bool upper = lane() & distance;
     double sums[half];
-#pragma unroll
-    for (int k = 0; k < half; ++k) {
+    UNROLLED for (int k = 0; k < half; ++k) {
       const double given = upper ? value[k] : value[k + half];
       const double kept = upper ? value[k + half] : value[k];
       sums[k] = kept + __shfl_xor_sync(0xffffffffu, given, distance);
@@ -195,21 +194,16 @@ inline void add_parts(const volatile double* all, Index parts, Index count, doub
     double sums[together] = {};
     for (Index first = lane(); first < parts; first += 32 * ahead) {
       double one[together][ahead];
-#pragma unroll
-      for (int s = 0; s < together; ++s)
-#pragma unroll
-        for (int e = 0; e < ahead; ++e) {
+      UNROLLED for (int s = 0; s < together; ++s)
+        UNROLLED for (int e = 0; e < ahead; ++e) {
           const Index p = first + 32 * e, number = k + s * warps;
           one[s][e] = p < parts && number < count ? all[number * parts + p] : 0;
         }
-#pragma unroll
-      for (int s = 0; s < together; ++s)
-#pragma unroll
-        for (int e = 0; e < ahead; ++e)
+      UNROLLED for (int s = 0; s < together; ++s)
+        UNROLLED for (int e = 0; e < ahead; ++e)
           sums[s] = maxima ? (one[s][e] > sums[s] ? one[s][e] : sums[s]) : sums[s] + one[s][e];
     }
-#pragma unroll
-    for (int s = 0; s < together; ++s) {
+    UNROLLED for (int s = 0; s < together; ++s) {
       const double sum = sum_of_warp<maxima>(sums[s]);
       if (lane() == 0 && k + s * warps < count) room[k + s * warps] = sum;
     }

@@ -53,8 +53,7 @@ struct Do {
     const typename Pass::Coefficients coefficients(system);
     constexpr int sums = Pass::sums ? Pass::sums : 1;
     double sum[sums] = {};
-#pragma unroll
-    for (int e = 0; e < Sum::held; ++e) {
+    UNROLLED for (int e = 0; e < Sum::held; ++e) {
       if (!Sum::has(e)) continue;
       HeldCursor<T, Sum::held, order...> at{{nullptr, 0, sum}, place.held, e};
       Pass::each(coefficients, at);
@@ -75,15 +74,13 @@ struct Product {
     __syncthreads();
     const Index system = blockIdx.x;
     if (!passes(Gate::running, place.arguments.progress[system])) return;
-#pragma unroll
-    for (int e = 0; e < Sum::held; ++e)
+    UNROLLED for (int e = 0; e < Sum::held; ++e)
       if (Sum::has(e)) place.vector[Sum::index(e)] = place.held[from][e];
     if (threadIdx.x == 0) System<T>{place.arguments, system}.at(kProducts) += 1;
     __syncthreads();
     T product[Sum::held] = {};
     Sum::multiply(place.matrices, place.vector, product);
-#pragma unroll
-    for (int e = 0; e < Sum::held; ++e) place.held[to][e] = product[e];
+    UNROLLED for (int e = 0; e < Sum::held; ++e) place.held[to][e] = product[e];
   }
 };
 
@@ -109,20 +106,16 @@ __global__ void __launch_bounds__(Sum::threads)
   if (!device::passes(device::Gate::running, a.progress[system])) return;
   Sum::load(arguments.factors, system, matrices);
   device::Place<T, Sum, count> place{a, matrices, vector, room, {}};
-#pragma unroll
-  for (int k = 0; k < kept; ++k)
-#pragma unroll
-    for (int e = 0; e < Sum::held; ++e)
+  UNROLLED for (int k = 0; k < kept; ++k)
+    UNROLLED for (int e = 0; e < Sum::held; ++e)
       if (Sum::has(e)) place.held[k][e] = a.vectors[k][system * Sum::elements + Sum::index(e)];
   for (Index step = 0; step < a.column; ++step) {
     (Stages::run(place), ...);
     __syncthreads();
     if (a.progress[system] != device::kRunning) break;
   }
-#pragma unroll
-  for (int k = 0; k < kept; ++k)
-#pragma unroll
-    for (int e = 0; e < Sum::held; ++e)
+  UNROLLED for (int k = 0; k < kept; ++k)
+    UNROLLED for (int e = 0; e < Sum::held; ++e)
       if (Sum::has(e)) a.vectors[k][system * Sum::elements + Sum::index(e)] = place.held[k][e];
 }
 

@@ -131,8 +131,7 @@ struct GroupPlace {
   __device__ static GroupPlace of(const Index (&nodes_by_group_count)[num_group_counts],
                                   int index) {
     Index block = blockIdx.x, first = 0;
-#pragma unroll
-    for (int groups_per_node = Cut::max_groups_per_node, kind = 0; groups_per_node > 0;
+    UNROLLED for (int groups_per_node = Cut::max_groups_per_node, kind = 0; groups_per_node > 0;
          groups_per_node /= 2, ++kind) {
       const int own = Cut::groups / groups_per_node;
       const Index nodes = nodes_by_group_count[kind], blocks = (nodes + own - 1) / own;
@@ -170,8 +169,7 @@ struct SegmentGroup {
         to(all.targets[own.node]), edge(own.member) {
     const Index* const starts = a.starts + own.node * modes;
     edges = a.edges + starts[0];
-#pragma unroll
-    for (int m = 0; m < modes; ++m) ends[m] = int(starts[m + 1] - starts[0]);
+    UNROLLED for (int m = 0; m < modes; ++m) ends[m] = int(starts[m + 1] - starts[0]);
     look(edge, next);
     x = a.x + entry * a.num_inputs * input * inner() + column;
     scratch = a.scratch + (entry * a.num_scratch - a.num_inputs) * input * inner() + column;
@@ -223,8 +221,7 @@ struct SegmentGroup {
     constexpr Size R = Size(Mode::R), W = Cut::width;
     Size from[Mode::items];
     T results[Mode::items][Mode::tile] = {};
-#pragma unroll
-    for (int j = 0; j < Mode::items; ++j) {
+    UNROLLED for (int j = 0; j < Mode::items; ++j) {
       const Size item = i + j * Cut::group < all ? i + j * Cut::group : all - 1;
       const Size w = has(item % W) ? item % W : 0;
       from[j] = (item / W / R * Mode::C * R + item / W % R) * Size(inner()) + w;
@@ -236,19 +233,16 @@ struct SegmentGroup {
       const T* const matrix = a.matrices + Index(next.matrix) * (16 / int(sizeof(T))) + k;
       look(edge += place.groups_per_node, next);
       constexpr int whole = Mode::C / limit * limit;
-#pragma unroll 4
-      for (int c = 0; c < whole; c += limit)
+      UNROLLED_BY(4) for (int c = 0; c < whole; c += limit)
         add_columns<Mode, limit>(results, block, matrix, from, c);
       if constexpr (Mode::C > whole)
         add_columns<Mode, Mode::C - whole>(results, block, matrix, from, whole);
     }
-#pragma unroll
-    for (int j = 0; j < Mode::items; ++j) {
+    UNROLLED for (int j = 0; j < Mode::items; ++j) {
       const Size item = i + j * Cut::group, w = item % W;
       if (item >= all) continue;
       const Size first = item / W / R * Mode::K * R + item / W % R;
-#pragma unroll
-      for (int t = 0; t < Mode::tile; ++t)
+      UNROLLED for (int t = 0; t < Mode::tile; ++t)
         if (k + t < Mode::K) keep(first + (k + t) * R, w, results[j][t]);
     }
   }
@@ -266,19 +260,15 @@ struct SegmentGroup {
     const Size apart = Size(Mode::R) * Size(inner());
     Word words[count];
     T values[count][Mode::items];
-#pragma unroll
-    for (int l = 0; l < count; ++l) {
+    UNROLLED for (int l = 0; l < count; ++l) {
       words[l] = *reinterpret_cast<const Word*>(matrix + (c + l) * Column::pitch);
-#pragma unroll
-      for (int j = 0; j < Mode::items; ++j) values[l][j] = block[from[j] + (c + l) * apart];
+      UNROLLED for (int j = 0; j < Mode::items; ++j)
+        values[l][j] = block[from[j] + (c + l) * apart];
     }
     if constexpr (count > 1) __syncwarp(Cut::lanes(Cut::group));
-#pragma unroll
-    for (int l = 0; l < count; ++l)
-#pragma unroll
-      for (int j = 0; j < Mode::items; ++j)
-#pragma unroll
-        for (int t = 0; t < Mode::tile; ++t)
+    UNROLLED for (int l = 0; l < count; ++l)
+      UNROLLED for (int j = 0; j < Mode::items; ++j)
+        UNROLLED for (int t = 0; t < Mode::tile; ++t)
           results[j][t] = multiply_add(results[j][t], values[l][j], words[l].pack.values[t]);
   }
 

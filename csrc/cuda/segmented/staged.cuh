@@ -75,14 +75,11 @@ struct BundleMultiply {
     struct alignas(Pack<T, column>::alignment) Column {
       T values[column];
     };
-#pragma unroll
-    for (int c = 0; c < n; ++c) {
+    UNROLLED for (int c = 0; c < n; ++c) {
       const Column own = *reinterpret_cast<const Column*>(matrix + c * column);  // [column]
-#pragma unroll
-      for (int i = 0; i < before * behind; ++i) {
+      UNROLLED for (int i = 0; i < before * behind; ++i) {
         const int first = i / behind * n * behind + i % behind;
-#pragma unroll
-        for (int k = 0; k < n; ++k) {
+        UNROLLED for (int k = 0; k < n; ++k) {
           T& sum = sums[first + k * behind];
           sum = multiply_add(sum, values[first + c * behind], own.values[k]);
         }
@@ -177,8 +174,7 @@ struct ChildRing {
   }
   // Issues the copies of this thread's words of the matrices of a load.
   __device__ void issue_matrix_copies(int s, const int (&begins)[passes], const T* all_matrices) {
-#pragma unroll
-    for (int pass = 0; pass < passes; ++pass) {
+    UNROLLED for (int pass = 0; pass < passes; ++pass) {
       const int word = pass * Cut::group + rank;
       if (begins[pass] >= 0)
         copy_asynchronously<16, false>(place(s) + block + word * 16,
@@ -224,8 +220,7 @@ struct StagedNode {
     asm("" : "+l"(x));  // compilers keep the address then, and do not compute it for each load
     read_load();
     int slot = ring.current;
-#pragma unroll
-    for (int s = 0; s < Cut::slots; ++s) {
+    UNROLLED for (int s = 0; s < Cut::slots; ++s) {
       issue_copy(slot, s);
       slot = slot + 1 == Cut::slots ? 0 : slot + 1;
     }
@@ -254,11 +249,9 @@ struct StagedNode {
   __device__ void accumulate_loads(T (&sums)[Own::items][Own::size]) {  // [items][n^m]
     using Multiply = BundleMultiply<T, Own, Cut::column, Ring::matrix_words * 16 / int(sizeof(T))>;
     const int stop = int(a.starts[node * bundles + g + 1] - a.starts[node * bundles]);
-#pragma unroll 1
-    for (; done < stop; done += groups_per_node) {
+    UNROLLED_BY(1) for (; done < stop; done += groups_per_node) {
       ring.wait_for_child();
-#pragma unroll
-      for (int j = 0; j < Own::items; ++j) {
+      UNROLLED for (int j = 0; j < Own::items; ++j) {
         T values[Own::size];  // [n^m]
         read_values<Own>(values, ring.rank + j * Cut::group);
         Multiply::accumulate(sums[j], values, ring.present(), ring.matrices());
@@ -276,8 +269,7 @@ struct StagedNode {
   __device__ void read_values(T (&values)[Own::size], int place) const {  // [n^m]
     const T* const from =
         ring.child() + Own::begin_of(place < Own::places ? place : 0);  // [n^m], R apart
-#pragma unroll
-    for (int i = 0; i < Own::size; ++i) values[i] = from[i * Own::R];
+    UNROLLED for (int i = 0; i < Own::size; ++i) values[i] = from[i * Own::R];
   }
 
   // Reads the list's entry for the next load to copy.
@@ -285,8 +277,7 @@ struct StagedNode {
     if (asked >= end) return;
     const int* const load = reinterpret_cast<const int*>(loads + asked);  // [1 + m]
     code = load[0];
-#pragma unroll
-    for (int pass = 0; pass < Ring::passes; ++pass) {
+    UNROLLED for (int pass = 0; pass < Ring::passes; ++pass) {
       const int word = pass * Cut::group + ring.rank;
       begins[pass] = word < Ring::words ? load[1 + word / Ring::matrix_words] : -1;
     }
@@ -309,13 +300,11 @@ struct StagedNode {
   template <int g, class Own>
   __device__ void add_to_total(const T (&sums)[Own::items][Own::size]) {  // [items][n^m]
     if (g > 0) Cut::sync_group(ring.index);  // bundles distribute sums over threads differently
-#pragma unroll
-    for (int j = 0; j < Own::items; ++j) {
+    UNROLLED for (int j = 0; j < Own::items; ++j) {
       const int place = ring.rank + j * Cut::group;
       if (place >= Own::places) continue;
       T* const to = total + Own::begin_of(place);  // [n^m], R apart
-#pragma unroll
-      for (int i = 0; i < Own::size; ++i) {
+      UNROLLED for (int i = 0; i < Own::size; ++i) {
         T& sum = to[i * Own::R];
         sum = g == 0 ? sums[j][i] : add(sum, sums[j][i]);
       }
@@ -351,13 +340,11 @@ struct StagedNode {
     }
     Cut::sync_group(ring.index);
     const Target target(a, node, entry);
-#pragma unroll
-    for (int j = 0; j < Own::items; ++j) {
+    UNROLLED for (int j = 0; j < Own::items; ++j) {
       const int place = ring.rank + j * Cut::group;
       if (place >= Own::places) continue;
       const int first = Own::begin_of(place);
-#pragma unroll
-      for (int i = 0; i < Own::size; ++i) {
+      UNROLLED for (int i = 0; i < Own::size; ++i) {
         const int at = first + i * Own::R;
         target.write(at, add(total[at], sums[j][i]));
       }

@@ -66,18 +66,15 @@ struct FibreArray {
       const int own = thread * word, column = own % Tile::columns, row = own / Tile::columns;
       if (column >= part.columns) return;
       Element* at = first + (row * width + column);
-#pragma unroll(together > 1 ? 1 : 4)
-      for (int n = 0; n < steps; n += together) {
+      UNROLLED_BY(together > 1 ? 1 : 4) for (int n = 0; n < steps; n += together) {
         const int place = Axes::place(own) + Axes::place(n * step), left = rows - row - n * jump;
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
+        UNROLLED for (int i = 0; i < together; ++i) {
           if (i * jump < left) use(at, place + Axes::place(i * step));
           at += jump * width;
         }
       }
     } else {
-#pragma unroll 4
-      for (int i = thread * word; i < elements; i += step) {
+      UNROLLED_BY(4) for (int i = thread * word; i < elements; i += step) {
         const int column = i % Tile::columns, row = i / Tile::columns;
         if (column < part.columns && row < rows)
           use(first + (row * width + column), Axes::place(i));
@@ -124,12 +121,11 @@ struct FibreArray {
     each<word, Tile::outputs, typename Tile::Outputs>(
         a.y + part.y, part, width(a), thread, [&](T* to, int from) {
           Word result = *reinterpret_cast<const Word*>(buffer + from);
-#pragma unroll
-          for (int j = 0; j < word; ++j) result.values[j] = multiply(a.alpha, result.values[j]);
+          UNROLLED for (int j = 0; j < word; ++j)
+            result.values[j] = multiply(a.alpha, result.values[j]);
           if (a.previous) {
             const Word previous = *reinterpret_cast<const Word*>(a.previous + (to - a.y));
-#pragma unroll
-            for (int j = 0; j < word; ++j)
+            UNROLLED for (int j = 0; j < word; ++j)
               result.values[j] = multiply_add(result.values[j], a.beta, previous.values[j]);
           }
           *reinterpret_cast<Word*>(to) = result;
@@ -193,8 +189,7 @@ struct FibreArray {
 
     template <int count>
     __device__ void scale(T (&values)[count]) const {
-#pragma unroll
-      for (int i = 0; i < count; ++i) values[i] = multiply(a.alpha, values[i]);
+      UNROLLED for (int i = 0; i < count; ++i) values[i] = multiply(a.alpha, values[i]);
     }
 
     // values += beta previous
@@ -209,12 +204,10 @@ struct FibreArray {
       if constexpr (words) {
         old = present ? *reinterpret_cast<const Word*>(from) : Word{};
       } else {
-#pragma unroll
-        for (int i = 0; i < count; ++i)
+        UNROLLED for (int i = 0; i < count; ++i)
           old.values[i] = present && exists(fibre, i) ? from[i] : T{};
       }
-#pragma unroll
-      for (int i = 0; i < count; ++i)
+      UNROLLED for (int i = 0; i < count; ++i)
         values[i] = multiply_add(values[i], a.beta, old.values[i]);
     }
 
@@ -223,15 +216,13 @@ struct FibreArray {
       T* const to = address(place);
       if constexpr (words && count > 1) {
         Elements<T, count> word;
-#pragma unroll
-        for (int i = 0; i < count; ++i) word.values[i] = results[i];
+        UNROLLED for (int i = 0; i < count; ++i) word.values[i] = results[i];
         batchkron::put(to, word);
       } else if constexpr (words) {
         static_assert(count == 1, "pairs, words of 16 bytes, or one element");
         to[0] = results[0];
       } else {
-#pragma unroll
-        for (int i = 0; i < count; ++i)
+        UNROLLED for (int i = 0; i < count; ++i)
           if (exists(fibre, i)) to[i] = results[i];
       }
     }

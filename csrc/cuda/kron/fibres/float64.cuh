@@ -47,8 +47,7 @@ struct Fragments {
     bool inside[halves];
 
     __device__ Rows(const T* tile, int first, int lane) : column(lane % 4) {
-#pragma unroll
-      for (int h = 0; h < halves; ++h) {
+      UNROLLED for (int h = 0; h < halves; ++h) {
         inside[h] = Fragments::inside(first, lane, h);
         if (h == 0 || !steady)
           begin[h] = settled(tile + column * Pass::stride +
@@ -61,14 +60,12 @@ struct Fragments {
       struct alignas(sizeof(T) * Pass::across) Word {
         T values[Pass::across];
       };
-#pragma unroll
-      for (int h = 0; h < halves; h += Pass::across) {
+      UNROLLED for (int h = 0; h < halves; h += Pass::across) {
         const T* const row = steady ? begin[0] + Pass::Fibres::place(on(h)) : begin[h];
         Word word{};
         if (inside[h] && (4 * step + 3 < Pass::C || 4 * step + column < Pass::C))
           word = *reinterpret_cast<const Word*>(row + 4 * step * Pass::stride);
-#pragma unroll
-        for (int j = 0; j < Pass::across; ++j) a[h + j] = word.values[j];
+        UNROLLED for (int j = 0; j < Pass::across; ++j) a[h + j] = word.values[j];
       }
     }
   };
@@ -84,8 +81,7 @@ struct Fragments {
     // k: the number of the first result
     __device__ Writer(const Target& to, int first_fibre, int own_lane, int k)
         : target(to), first(first_fibre), lane(own_lane) {
-#pragma unroll
-      for (int h = 0; h < halves; ++h) {
+      UNROLLED for (int h = 0; h < halves; ++h) {
         has[h] = inside(first, lane, h) && target.has(first + fibre(lane, h));
         if (h == 0 || !steady)
           places[h] = target.place(steady || has[h] ? first + fibre(lane, h) : 0) +
@@ -95,8 +91,7 @@ struct Fragments {
 
     // Goes on to the results that are so many behind.
     __device__ void go_on(int results) {
-#pragma unroll
-      for (int h = 0; h < (steady ? 1 : halves); ++h) places[h] += target.entry(results);
+      UNROLLED for (int h = 0; h < (steady ? 1 : halves); ++h) places[h] += target.entry(results);
     }
 
     // Writes `count` tiles of 8 results, of which k is the first.
@@ -110,10 +105,8 @@ struct Fragments {
     template <bool all, int count, class Use>
     __device__ void each(double (&sums)[count][blocks][4], int k, Use use) const {
       const int column = lane % 4;
-#pragma unroll
-      for (int u = 0; u < count; ++u)
-#pragma unroll
-        for (int h = 0; h < halves; h += Pass::along ? 1 : Pass::across) {
+      UNROLLED for (int u = 0; u < count; ++u)
+        UNROLLED for (int h = 0; h < halves; h += Pass::along ? 1 : Pass::across) {
           double(&four)[4] = sums[u][h / 2];
           if (!all && !has[h]) continue;
           const int fibre_number = first + fibre(lane, h);
@@ -126,16 +119,14 @@ struct Fragments {
             four[h % 2 * 2] = values[0];
             four[h % 2 * 2 + 1] = values[1];
           } else {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
+            UNROLLED for (int i = 0; i < 2; ++i) {
               const bool present = exists(k + 8 * u + column + 4 * i);
               if (!all && !present) continue;
               T values[Pass::across];
-#pragma unroll
-              for (int n = 0; n < Pass::across; ++n) values[n] = T(four[(h % 2 + n) * 2 + i]);
+              UNROLLED for (int n = 0; n < Pass::across; ++n)
+                values[n] = T(four[(h % 2 + n) * 2 + i]);
               use(has[h] && present, place + target.entry(8 * u + 4 * i), fibre_number, values);
-#pragma unroll
-              for (int n = 0; n < Pass::across; ++n) four[(h % 2 + n) * 2 + i] = values[n];
+              UNROLLED for (int n = 0; n < Pass::across; ++n) four[(h % 2 + n) * 2 + i] = values[n];
             }
           }
         }
@@ -168,8 +159,7 @@ struct FibreMultiply<double, Pass, false> {
                              int threads, const Target& target) {
     const int warps = threads / 32;
     if (thread / 32 >= items) target.release();
-#pragma unroll 1
-    for (int item = thread / 32; item < items; item += warps)
+    UNROLLED_BY(1) for (int item = thread / 32; item < items; item += warps)
       multiply(tile, factor, item * F::fibres, thread % 32, item + warps >= items, target);
   }
 
@@ -181,21 +171,16 @@ struct FibreMultiply<double, Pass, false> {
                                   bool last, const Target& target) {
     double a[F::steps][F::halves];
     const typename F::Rows rows(tile, first, lane);
-#pragma unroll
-    for (int s = 0; s < F::steps; ++s) rows.read(s, a[s]);
+    UNROLLED for (int s = 0; s < F::steps; ++s) rows.read(s, a[s]);
     __syncwarp();
     if (last) target.release();
     typename F::template Writer<Target> writer(target, first, lane, 0);
-#pragma unroll 1
-    for (int t = 0; t < F::tiles; t += together) {
+    UNROLLED_BY(1) for (int t = 0; t < F::tiles; t += together) {
       double sums[together][F::blocks][4] = {};
-#pragma unroll
-      for (int s = 0; s < F::steps; ++s)
-#pragma unroll
-        for (int u = 0; u < together; ++u) {
+      UNROLLED for (int s = 0; s < F::steps; ++s)
+        UNROLLED for (int u = 0; u < together; ++u) {
           const double b = factor[((t + u) * F::steps + s) * 32 + lane];
-#pragma unroll
-          for (int m = 0; m < F::blocks; ++m)
+          UNROLLED for (int m = 0; m < F::blocks; ++m)
             multiply_16_8_4(sums[u][m], a[s][2 * m], a[s][2 * m + 1], b);
         }
       writer.write(sums, 8 * t);
@@ -220,10 +205,8 @@ struct FibreMultiply<T, Pass, true> {
       const Spot own = F::spot(thread % 32);
       const int first = thread / 32 * (8 * mine) + own.k;
       const T* const data = factor.data + (first * factor.row + own.c * factor.column);
-#pragma unroll
-      for (int u = 0; u < mine; ++u)
-#pragma unroll
-        for (int s = 0; s < F::steps; ++s) {
+      UNROLLED for (int u = 0; u < mine; ++u)
+        UNROLLED for (int s = 0; s < F::steps; ++s) {
           const bool exists = (F::whole || first + 8 * u < Pass::K) &&
                               (4 * s + 3 < Pass::C || 4 * s + own.c < Pass::C);
           b[u][s] = exists ? data[8 * u * factor.row + 4 * s * factor.column] : T(0);
@@ -238,18 +221,14 @@ struct FibreMultiply<T, Pass, true> {
   __device__ static void run(const Held& held, const T* tile, const T*, int thread, int,
                              const Target& target) {
     const int lane = thread % 32, k = 8 * (thread / 32 * mine);
-#pragma unroll 1
-    for (int first = 0; first < Pass::Fibres::size; first += F::fibres) {
+    UNROLLED_BY(1) for (int first = 0; first < Pass::Fibres::size; first += F::fibres) {
       const typename F::Rows rows(tile, first, lane);
       double sums[mine][F::blocks][4] = {};
-#pragma unroll
-      for (int s = 0; s < F::steps; ++s) {
+      UNROLLED for (int s = 0; s < F::steps; ++s) {
         double a[F::halves];
         rows.read(s, a);
-#pragma unroll
-        for (int u = 0; u < mine; ++u)
-#pragma unroll
-          for (int m = 0; m < F::blocks; ++m)
+        UNROLLED for (int u = 0; u < mine; ++u)
+          UNROLLED for (int m = 0; m < F::blocks; ++m)
             multiply_16_8_4(sums[u][m], a[2 * m], a[2 * m + 1], held.b[u][s]);
       }
       if constexpr (Target::in_tile) target.sync_group();

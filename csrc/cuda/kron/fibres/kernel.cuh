@@ -129,11 +129,9 @@ struct FibreKernel {
       full[stage].arrive_with_copies();
       next.go_on(a, step);
     };
-#pragma unroll 1
-    for (int n = 0; n < ahead && !next.ends(a); ++n) issue_copy(n);
+    UNROLLED_BY(1) for (int n = 0; n < ahead && !next.ends(a); ++n) issue_copy(n);
     const Passes<Pass...> passes(a.factors, thread);
-#pragma unroll 1
-    for (int n = 0; !here.ends(a); ++n) {
+    UNROLLED_BY(1) for (int n = 0; !here.ends(a); ++n) {
       if (!next.ends(a)) {
         const int stage = (n + ahead) % stages;
         if (n + ahead >= stages) read[stage].wait((n + ahead) / stages - 1);
@@ -168,16 +166,14 @@ struct FibreKernel {
     };
     if (!here.ends(a)) Array::prefetch(a, load_words, here.part(a), thread);
     stage(a.factors, shared);
-#pragma unroll
-    for (int i = 0; i < Tile::stages; ++i) issue_copy(tiles + i * Tile::buffer);
+    UNROLLED for (int i = 0; i < Tile::stages; ++i) issue_copy(tiles + i * Tile::buffer);
     wait_for_copies<Tile::stages>();
     finish(shared);
     const Passes<Pass...> passes(a.factors, thread);  // of each (K, C), what registers hold
     if (late > 0 && group >= Tile::groups / 2 && Walk::tiles(a) >= 3 * Tile::groups * gridDim.x)
       pause(late);
     int current = 0;
-#pragma unroll 1
-    for (; !here.ends(a); here.go_on(a, step)) {
+    UNROLLED_BY(1) for (; !here.ends(a); here.go_on(a, step)) {
       const TilePart part = here.part(a);
       T* const tile = tiles + current * Tile::buffer;  // (slices, inputs, columns)
       if constexpr (Tile::stages > 1) current ^= 1;

@@ -100,8 +100,7 @@ template <int K, int C, class T, class First, class Place>
 __device__ void stage_patches(const Factor<T>& factor, int patches, int threads, Spot own,
                               First first, Place place) {
   const T* const data = factor.data + (own.k * factor.row + own.c * factor.column);
-#pragma unroll 4
-  for (int patch = threadIdx.x / 32; patch < patches; patch += threads / 32) {
+  UNROLLED_BY(4) for (int patch = threadIdx.x / 32; patch < patches; patch += threads / 32) {
     const Spot begin = first(patch);
     T* const to = place(patch);
     const bool exists = begin.k + own.k < K && begin.c + own.c < C;
@@ -160,8 +159,7 @@ struct TargetInTile {
       T values[count];
     };
     Word word;
-#pragma unroll
-    for (int i = 0; i < count; ++i) word.values[i] = values[i];
+    UNROLLED for (int i = 0; i < count; ++i) word.values[i] = values[i];
     *reinterpret_cast<Word*>(tile + place) = word;
   }
   template <int count>
@@ -264,8 +262,7 @@ struct FibreMultiply<float, Pass, false> {
                              int threads, const Target& target) {
     const int warps = threads / 32;
     if (thread / 32 >= items) target.release();
-#pragma unroll 1
-    for (int item = thread / 32; item < items; item += warps)
+    UNROLLED_BY(1) for (int item = thread / 32; item < items; item += warps)
       multiply(tile, factor, item, thread % 32, item + warps >= items, target);
   }
 
@@ -288,28 +285,24 @@ struct FibreMultiply<float, Pass, false> {
 
     __device__ Reader(const float* tile, const float* factor, int first, int lane)
         : f(settled(factor + lane / lanes * word)) {
-#pragma unroll
-      for (int g = 0; g < (steady ? 1 : groups); ++g)
+      UNROLLED for (int g = 0; g < (steady ? 1 : groups); ++g)
         x[g] = settled(tile + Pass::Fibres::place(inside(first, g) ? first + g * apart
                                                                    : first / fibres * fibres));
     }
     // Reads the entries that are `entries` behind the current ones; for fibres that do not exist,
     // those of the warp's first fibre.
     __device__ void read_x(int entries, X& to) const {
-#pragma unroll
-      for (int g = 0; g < groups; ++g) {
+      UNROLLED for (int g = 0; g < groups; ++g) {
         const float* const begin = steady ? x[0] + Pass::Fibres::place(g * apart) : x[g];
         to[g] = floats_at<sizeof(to[0]) / 4>(begin + entries * Pass::stride);
       }
     }
     __device__ void read_f(int entries, F& to) const {
-#pragma unroll
-      for (int chunk = 0; chunk < chunks; ++chunk)
+      UNROLLED for (int chunk = 0; chunk < chunks; ++chunk)
         to[chunk] = floats_at<word>(f + entries * padded + chunk * results * word);
     }
     __device__ void go_on(int entries) {
-#pragma unroll
-      for (int g = 0; g < (steady ? 1 : groups); ++g) x[g] += entries * Pass::stride;
+      UNROLLED for (int g = 0; g < (steady ? 1 : groups); ++g) x[g] += entries * Pass::stride;
       f += entries * padded;
     }
   };
@@ -323,11 +316,9 @@ struct FibreMultiply<float, Pass, false> {
     constexpr int piece = Target::piece > 0 ? Target::piece : Pass::C;
     static_assert(Pass::C % piece == 0, "whole pieces");
     Operands<Target::few_warps> operands(reader);
-#pragma unroll 1
-    for (int begin = 0; begin < Pass::C; begin += piece) {
+    UNROLLED_BY(1) for (int begin = 0; begin < Pass::C; begin += piece) {
       constexpr int block = piece < 4 ? piece : 4, rest = piece % block;
-#pragma unroll 1
-      for (int c = begin; c < begin + piece - rest; c += block)
+      UNROLLED_BY(1) for (int c = begin; c < begin + piece - rest; c += block)
         operands.template add<block>(sums, reader, c + block < Pass::C);
       if constexpr (rest > 0)
         operands.template add<rest>(sums, reader, begin + piece < Pass::C);
@@ -363,8 +354,7 @@ struct FibreMultiply<float, Pass, false> {
     __device__ void add(float (&sums)[rows][columns], Reader& reader, bool more) {
       X next_x;
       F next_f;
-#pragma unroll
-      for (int j = 0; j < block; ++j) {
+      UNROLLED for (int j = 0; j < block; ++j) {
         constexpr bool each = !Pass::along;  // else all four entries of a fibre are read at once
         if constexpr (!ahead) {
           if (each || j == 0) reader.read_x(j, x);
@@ -390,12 +380,9 @@ struct FibreMultiply<float, Pass, false> {
     // j: which entry, if x holds several (along)
     __device__ void multiply(float (&sums)[rows][columns], int j) const {
       float values[columns];
-#pragma unroll
-      for (int k = 0; k < columns; ++k) values[k] = f[k / word].values[swapped(k % word)];
-#pragma unroll
-      for (int g = 0; g < rows; ++g)
-#pragma unroll
-        for (int k = 0; k < columns; ++k)
+      UNROLLED for (int k = 0; k < columns; ++k) values[k] = f[k / word].values[swapped(k % word)];
+      UNROLLED for (int g = 0; g < rows; ++g)
+        UNROLLED for (int k = 0; k < columns; ++k)
           sums[g][k] = multiply_add(
               sums[g][k],
               Pass::along ? x[g].values[j] : x[g / Pass::across].values[g % Pass::across],
@@ -403,8 +390,7 @@ struct FibreMultiply<float, Pass, false> {
     }
     template <class Words, int count>
     __device__ static void copy(const Words (&from)[count], Words (&to)[count]) {
-#pragma unroll
-      for (int i = 0; i < count; ++i) to[i] = from[i];
+      UNROLLED for (int i = 0; i < count; ++i) to[i] = from[i];
     }
   };
 
@@ -423,25 +409,21 @@ struct FibreMultiply<float, Pass, false> {
     constexpr int count = words ? word : Pass::across;
     const auto begin = target.place(steady ? first : 0) + target.entry(result(lane, 0));
     const float one = Target::in_tile || Pass::C < 32 ? 1 : unknown_one;
-#pragma unroll
-    for (int g = 0; g < groups; ++g) {
+    UNROLLED for (int g = 0; g < groups; ++g) {
       const int fibre = first + g * apart;
       const bool has = inside(first, g) && target.has(fibre);
       if (!all && !has) continue;
       const auto place = begin + target.place(steady ? g * apart : has ? fibre : 0);
-#pragma unroll
-      for (int j = 0; j < columns; j += words ? word : 1) {
+      UNROLLED for (int j = 0; j < columns; j += words ? word : 1) {
         const bool exists = padded <= Pass::K || result(lane, j) < Pass::K;
         if (!all && !exists) continue;
         const auto sum = [&](int i) -> float& {
           return words ? sums[g][j + i] : sums[g * Pass::across + i][j];
         };
         float values[count];
-#pragma unroll
-        for (int i = 0; i < count; ++i) values[i] = all ? sum(i) : sum(i) * one;
+        UNROLLED for (int i = 0; i < count; ++i) values[i] = all ? sum(i) : sum(i) * one;
         use(has && exists, place + target.entry(result(0, j)), fibre, values);
-#pragma unroll
-        for (int i = 0; i < count; ++i) sum(i) = values[i];
+        UNROLLED for (int i = 0; i < count; ++i) sum(i) = values[i];
       }
     }
   }

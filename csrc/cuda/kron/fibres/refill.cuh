@@ -76,8 +76,7 @@ class Refill {
   // Copies entries begin ... begin + piece - 1.
   __device__ void operator()(int begin) const {
     const T* source = from + begin * entry;
-#pragma unroll
-    for (int n = 0; n < times; ++n) {
+    UNROLLED for (int n = 0; n < times; ++n) {
       const int place = Last::along ? Last::Fibres::place(n * rows) : n * rows * Last::stride;
       if (n < count)
         copy_asynchronously<word * int(sizeof(T)), false>(

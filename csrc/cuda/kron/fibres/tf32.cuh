@@ -68,8 +68,7 @@ struct FibreMultiply<
     const int warp = thread / 32, lane = thread % 32, together = threads / 32 / sharers;
     const int share = warp % sharers, first_result = 8 * tiles * share;
     const float* const mine = factor + share * tiles * steps * 64 + 2 * lane;
-#pragma unroll 1
-    for (int begin = 0; begin < items; begin += together) {
+    UNROLLED_BY(1) for (int begin = 0; begin < items; begin += together) {
       const int item = begin + warp / sharers;
       Sums sums = {};
       if (item < items) multiply(Rows(item, lane), tile, mine, sums);
@@ -100,8 +99,7 @@ struct FibreMultiply<
     bool inside[halves];
 
     __device__ Rows(int item, int lane) : column(along ? lane % 4 * 2 : lane % 4) {
-#pragma unroll
-      for (int h = 0; h < halves; h += across) {
+      UNROLLED for (int h = 0; h < halves; h += across) {
         const int number = fibre(item, lane, h);
         inside[h] = !ragged || number < Fibres::size;
         places[h] = (inside[h] ? Fibres::place(number) : 0) + column * stride;
@@ -117,12 +115,9 @@ struct FibreMultiply<
       bool lost = false;
       Sums small = {};
       add_parts(rows, tile, factor, sums, small);
-#pragma unroll
-      for (int u = 0; u < tiles; ++u)
-#pragma unroll
-        for (int m = 0; m < blocks; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
+      UNROLLED for (int u = 0; u < tiles; ++u)
+        UNROLLED for (int m = 0; m < blocks; ++m)
+          UNROLLED for (int i = 0; i < 4; ++i) {
             sums[u][m][i] += small[u][m][i];
             lost |= sums[u][m][i] != sums[u][m][i];
           }
@@ -136,12 +131,9 @@ struct FibreMultiply<
                                  Sums& sums) {
     Sums rounded = {};
     add_rounded<1>(rows, tile, factor, rounded);
-#pragma unroll
-    for (int u = 0; u < tiles; ++u)
-#pragma unroll
-      for (int m = 0; m < blocks; ++m)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
+    UNROLLED for (int u = 0; u < tiles; ++u)
+      UNROLLED for (int m = 0; m < blocks; ++m)
+        UNROLLED for (int i = 0; i < 4; ++i)
           if (sums[u][m][i] != sums[u][m][i]) sums[u][m][i] = rounded[u][m][i];
   }
 
@@ -149,8 +141,7 @@ struct FibreMultiply<
   // the edges.
   __device__ static void load(const Rows& rows, const float* tile, int step,
                               float (&x)[blocks][4]) {
-#pragma unroll
-    for (int h = 0; h < halves; h += across) {
+    UNROLLED for (int h = 0; h < halves; h += across) {
       float(&of_block)[4] = x[h / 2];
       if constexpr (along) {
         const int c = 8 * step;
@@ -159,14 +150,12 @@ struct FibreMultiply<
         of_block[h % 2] = pair.values[0];
         of_block[h % 2 + 2] = pair.values[1];
       } else {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        UNROLLED for (int i = 0; i < 2; ++i) {
           const int c = 8 * step + 4 * i;
           const bool read = rows.inside[h] && (c + 3 < C || c + rows.column < C);
           Floats<across> word{};
           if (read) word = floats_at<across>(tile + rows.places[h] + c * stride);
-#pragma unroll
-          for (int j = 0; j < across; ++j) of_block[h % 2 + j + 2 * i] = word.values[j];
+          UNROLLED for (int j = 0; j < across; ++j) of_block[h % 2 + j + 2 * i] = word.values[j];
         }
       }
     }
@@ -175,24 +164,19 @@ struct FibreMultiply<
   template <int unrolled>
   __device__ static void add_rounded(const Rows& rows, const float* tile, const float* factor,
                                      Sums& sums) {
-#pragma unroll unrolled
-    for (int s = 0; s < steps; ++s) {
+    UNROLLED_BY(unrolled) for (int s = 0; s < steps; ++s) {
       float x[blocks][4];
       unsigned a[blocks][4];
       load(rows, tile, s, x);
-#pragma unroll
-      for (int m = 0; m < blocks; ++m)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) a[m][i] = nearest_tf32(x[m][i]);
-#pragma unroll
-      for (int u = 0; u < tiles; ++u) {
+      UNROLLED for (int m = 0; m < blocks; ++m)
+        UNROLLED for (int i = 0; i < 4; ++i) a[m][i] = nearest_tf32(x[m][i]);
+      UNROLLED for (int u = 0; u < tiles; ++u) {
         const Floats<2> f = floats_at<2>(factor + (u * steps + s) * 64);
         // with one product the factor was rounded when it was staged
         const unsigned b = products == 1 ? __float_as_uint(f.values[0]) : nearest_tf32(f.values[0]);
         const unsigned b4 =
             products == 1 ? __float_as_uint(f.values[1]) : nearest_tf32(f.values[1]);
-#pragma unroll
-        for (int m = 0; m < blocks; ++m) multiply_16_8_8(sums[u][m], a[m], b, b4);
+        UNROLLED for (int m = 0; m < blocks; ++m) multiply_16_8_8(sums[u][m], a[m], b, b4);
       }
     }
   }
@@ -202,29 +186,25 @@ struct FibreMultiply<
   // twice as large.
   __device__ static void add_parts(const Rows& rows, const float* tile, const float* factor,
                                    Sums& sums, Sums& small) {
-#pragma unroll 4
-    for (int s = 0; s < steps; ++s) {
+    UNROLLED_BY(4) for (int s = 0; s < steps; ++s) {
       float x[blocks][4];
       unsigned high[blocks][4], low[blocks][4];
       load(rows, tile, s, x);
-#pragma unroll
-      for (int m = 0; m < blocks; ++m)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
+      UNROLLED for (int m = 0; m < blocks; ++m)
+        UNROLLED for (int i = 0; i < 4; ++i) {
           const Tf32Parts parts(x[m][i]);
           high[m][i] = parts.high;
           low[m][i] = parts.low;
         }
-#pragma unroll
-      for (int u = 0; u < tiles; ++u) {
+      UNROLLED for (int u = 0; u < tiles; ++u) {
         const Floats<2> f = floats_at<2>(factor + (u * steps + s) * 64);
         const Tf32Parts b(f.values[0]), b4(f.values[1]);
-#pragma unroll
-        for (int m = 0; m < blocks; ++m) multiply_16_8_8(small[u][m], low[m], b.high, b4.high);
-#pragma unroll
-        for (int m = 0; m < blocks; ++m) multiply_16_8_8(sums[u][m], high[m], b.high, b4.high);
-#pragma unroll
-        for (int m = 0; m < blocks; ++m) multiply_16_8_8(small[u][m], high[m], b.low, b4.low);
+        UNROLLED for (int m = 0; m < blocks; ++m)
+          multiply_16_8_8(small[u][m], low[m], b.high, b4.high);
+        UNROLLED for (int m = 0; m < blocks; ++m)
+          multiply_16_8_8(sums[u][m], high[m], b.high, b4.high);
+        UNROLLED for (int m = 0; m < blocks; ++m)
+          multiply_16_8_8(small[u][m], high[m], b.low, b4.low);
       }
     }
   }
@@ -242,17 +222,14 @@ struct FibreMultiply<
                                      Sums& sums, Use use) {
     const int first = first_result + (along ? lane % 4 * 2 : lane % 4);
     constexpr bool all = K == 8 * tiles * sharers;
-#pragma unroll
-    for (int h = 0; h < halves; h += across) {
+    UNROLLED for (int h = 0; h < halves; h += across) {
       const int number = fibre(item, lane, h);
       const bool has = (!ragged || number < Fibres::size) && target.has(number);
       if (!every && !has) continue;
       const auto place = target.place(has ? number : 0) + target.entry(first);
-#pragma unroll
-      for (int u = 0; u < tiles; ++u) {
+      UNROLLED for (int u = 0; u < tiles; ++u) {
         float(&four)[4] = sums[u][h / 2];
-#pragma unroll
-        for (int i = 0; i < (along ? 1 : 2); ++i) {
+        UNROLLED for (int i = 0; i < (along ? 1 : 2); ++i) {
           const int k = 8 * u + 4 * i;
           const bool present = all || first + k < K;
           if (!every && !present) continue;
@@ -261,11 +238,9 @@ struct FibreMultiply<
             return four[along ? h % 2 * 2 + n : (h % 2 + n) * 2 + i];
           };
           float values[count];
-#pragma unroll
-          for (int n = 0; n < count; ++n) values[n] = sum(n);
+          UNROLLED for (int n = 0; n < count; ++n) values[n] = sum(n);
           use(has && present, place + target.entry(k), number, values);
-#pragma unroll
-          for (int n = 0; n < count; ++n) sum(n) = values[n];
+          UNROLLED for (int n = 0; n < count; ++n) sum(n) = values[n];
         }
       }
     }

@@ -127,13 +127,11 @@ struct RegisterKernel {
     using Registers = typename P::Registers;
     if constexpr (number == 0) {
       const T* const source = place.x + from.rows * row(a) + from.columns;
-#pragma unroll
-      for (int i = 0; i < Registers::inputs; ++i)
+      UNROLLED for (int i = 0; i < Registers::inputs; ++i)
         block[i] = inside ? source[Registers::from(i) * row(a)] : T{};
     } else {
       const T* const source = buffer + from.rows + from.columns;
-#pragma unroll
-      for (int i = 0; i < Registers::inputs; ++i) block[i] = source[Registers::from(i)];
+      UNROLLED for (int i = 0; i < Registers::inputs; ++i) block[i] = source[Registers::from(i)];
     }
   }
 
@@ -147,20 +145,16 @@ struct RegisterKernel {
       const auto offset = [&](int i) { return first + Registers::to(i) * row(a); };
       if (a.previous) {  // all of it is read first: it may be y, and loads would wait for stores
         T sums[Registers::outputs];
-#pragma unroll
-        for (int i = 0; i < Registers::outputs; ++i)
+        UNROLLED for (int i = 0; i < Registers::outputs; ++i)
           sums[i] = multiply_add(multiply(a.alpha, block[i]), a.beta, a.previous[offset(i)]);
-#pragma unroll
-        for (int i = 0; i < Registers::outputs; ++i) a.y[offset(i)] = sums[i];
+        UNROLLED for (int i = 0; i < Registers::outputs; ++i) a.y[offset(i)] = sums[i];
       } else {
-#pragma unroll
-        for (int i = 0; i < Registers::outputs; ++i)
+        UNROLLED for (int i = 0; i < Registers::outputs; ++i)
           a.y[offset(i)] = multiply(a.alpha, block[i]);
       }
     } else {
       T* const target = buffer + to.rows + to.columns;
-#pragma unroll
-      for (int i = 0; i < Registers::outputs; ++i) target[Registers::to(i)] = block[i];
+      UNROLLED for (int i = 0; i < Registers::outputs; ++i) target[Registers::to(i)] = block[i];
     }
   }
 
@@ -171,8 +165,7 @@ struct RegisterKernel {
     using Threads = typename P::Threads;
     const T* const source = buffers + (number + 1) % 2 % (Tile::buffers + !Tile::buffers) * Tile::buffer;
     T* const target = buffers + number % 2 % (Tile::buffers + !Tile::buffers) * Tile::buffer;
-#pragma unroll 1
-    for (int item = threadIdx.x; item < Threads::size; item += Tile::threads) {
+    UNROLLED_BY(1) for (int item = threadIdx.x; item < Threads::size; item += Tile::threads) {
       Place from, to;
       const bool inside = Threads::places(item, place.slices, place.columns, from, to);
       T block[Registers::inputs];

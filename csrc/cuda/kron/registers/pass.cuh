@@ -46,8 +46,7 @@ struct RegisterAxes {
   template <int count>
   static constexpr Index offset(const int (&sizes)[count], const Index (&strides)[count], int i) {
     Index sum = 0;
-#pragma unroll
-    for (int axis = count - 1; axis >= 0; --axis) {
+    UNROLLED for (int axis = count - 1; axis >= 0; --axis) {
       sum += i % sizes[axis] * strides[axis];
       i /= sizes[axis];
     }
@@ -138,8 +137,7 @@ struct ConstantMatrix {
 
   __device__ static FactorWord<T> load(int element) {
     FactorWord<T> word;
-#pragma unroll
-    for (int j = 0; j < 16 / int(sizeof(T)); ++j)
+    UNROLLED for (int j = 0; j < 16 / int(sizeof(T)); ++j)
       word.values[j] = constant_factors[first + element + j];
     return word;
   }
@@ -153,30 +151,23 @@ __device__ void multiply_registers(const Matrix& factor, const T* in, T* out) {
   using Layout = FactorLayout<T, Axis>;
   constexpr int C = Axis::C, K = Axis::K, fibres = before * after;
   constexpr int together = Matrix::sums < K ? 1 : Matrix::sums / K;
-#pragma unroll
-  for (int first = 0; first < fibres; first += together) {
+  UNROLLED for (int first = 0; first < fibres; first += together) {
     T sums[together][Layout::stride] = {};
-#pragma unroll
-    for (int c = 0; c < C; ++c)
-#pragma unroll
-      for (int k = 0; k < K; k += Layout::word) {
+    UNROLLED for (int c = 0; c < C; ++c)
+      UNROLLED for (int k = 0; k < K; k += Layout::word) {
         const FactorWord<T> word = factor.load(c * Layout::stride + k);
-#pragma unroll
-        for (int f = 0; f < together; ++f)
+        UNROLLED for (int f = 0; f < together; ++f)
           if (first + f < fibres) {
             const int a = (first + f) / after, b = (first + f) % after;
-#pragma unroll
-            for (int j = 0; j < Layout::word; ++j)
+            UNROLLED for (int j = 0; j < Layout::word; ++j)
               sums[f][k + j] =
                   multiply_add(sums[f][k + j], in[(a * C + c) * after + b], word.values[j]);
           }
       }
-#pragma unroll
-    for (int f = 0; f < together; ++f)
+    UNROLLED for (int f = 0; f < together; ++f)
       if (first + f < fibres) {
         const int a = (first + f) / after, b = (first + f) % after;
-#pragma unroll
-        for (int k = 0; k < K; ++k) out[(a * K + k) * after + b] = sums[f][k];
+        UNROLLED for (int k = 0; k < K; ++k) out[(a * K + k) * after + b] = sums[f][k];
       }
   }
 }
