@@ -82,10 +82,8 @@ __global__ void __launch_bounds__(ThreadGroup<threads>::block)
           const Size i = m * width + w;
           const T previous = owner && b > begin ? sum[i] : T{};
           const T value = multiply_add(previous, weight, result[i]);
-          if (owner)
-            sum[i] = value;
-          else if (inside)
-            atomic_add(target + m * a.inner, value);
+          if (owner) sum[i] = value;
+          else if (inside) atomic_add(target + m * a.inner, value);
         }
       }
       if (owner && inside)

@@ -157,9 +157,7 @@ __device__ void multiply_held_mode(const T* factor, const T* in, T* out) {
 // Multiplies `in` along the held modes, one after another, and calls use(result). Factors::by_row
 // says how matrices are stored.
 template <class T, int before, class Factors, class Use>
-__device__ void multiply_held(const Factors&, const T* in, HeldModes<>, Use use) {
-  use(in);
-}
+__device__ void multiply_held(const Factors&, const T* in, HeldModes<>, Use use) { use(in); }
 template <class T, int before, class Factors, class Mode, class... Rest, class Use>
 __device__ void multiply_held(const Factors& factors, const T* in, HeldModes<Mode, Rest...>,
                               Use use) {

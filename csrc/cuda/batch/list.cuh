@@ -119,9 +119,7 @@ struct PoolFactors {
   Record record;
 
   template <int s>
-  __device__ bool skips() const {
-    return identities && record.template id<s>() < 0;
-  }
+  __device__ bool skips() const { return identities && record.template id<s>() < 0; }
   // The matrix of step s; for an identity the pool's first one, so that the address is valid.
   template <int s>
   __device__ const T* at() const {

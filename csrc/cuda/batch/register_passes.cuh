@@ -24,9 +24,7 @@ struct BlockLayout {
   static constexpr int steps = int(sizeof...(elements));
 
   template <class T>
-  static constexpr bool whole_words() {
-    return input * int(sizeof(T)) % 16 == 0;
-  }
+  static constexpr bool whole_words() { return input * int(sizeof(T)) % 16 == 0; }
   template <class T>
   static constexpr int block_chunks() {
     constexpr int bytes = input * int(sizeof(T)), unit = bytes % 8 ? 4 : bytes % 16 ? 8 : 16;
@@ -38,9 +36,7 @@ struct BlockLayout {
     return sizes[s];
   }
   template <class T>
-  static constexpr int chunks(int s) {
-    return (matrix(s) * int(sizeof(T)) + 15) / 16;
-  }
+  static constexpr int chunks(int s) { return (matrix(s) * int(sizeof(T)) + 15) / 16; }
   template <class T>
   static constexpr int factor(int s) {
     int offset = area;

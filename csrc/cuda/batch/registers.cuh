@@ -23,13 +23,9 @@ struct StagedFactors {
   const int* record;
 
   template <int s>
-  __device__ const T* at() const {
-    return product + Layout::template factor<T>(s);
-  }
+  __device__ const T* at() const { return product + Layout::template factor<T>(s); }
   template <int s>
-  __device__ bool skips() const {
-    return identities && Record::id(record, s) < 0;
-  }
+  __device__ bool skips() const { return identities && Record::id(record, s) < 0; }
 };
 
 // How threads are divided. team: threads that compute a product. teams_per_output: teams of a
@@ -54,24 +50,18 @@ struct RegisterCut {
   static constexpr unsigned working = (2u << (products * team - 1) % 32) - 1;  // lanes with a team
 
   __device__ static void sync_group() {
-    if constexpr (group == 32)
-      __syncwarp();
-    else
-      __syncthreads();
+    if constexpr (group == 32) __syncwarp();
+    else __syncthreads();
   }
   // A barrier of a group without the lanes that have no team: these read nothing that others
   // overwrite.
   __device__ static void sync_teams() {
-    if constexpr (group == 32)
-      __syncwarp(working);
-    else
-      __syncthreads();
+    if constexpr (group == 32) __syncwarp(working);
+    else __syncthreads();
   }
   __device__ static void sync_output_teams() {
-    if constexpr (output_in_group)
-      sync_group();
-    else
-      __syncthreads();
+    if constexpr (output_in_group) sync_group();
+    else __syncthreads();
   }
 };
 
@@ -273,10 +263,8 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
         T sum = part_of(first)[i];
         for (int other = first + 1; other < first + teams_per_output; ++other)
           sum = add(sum, part_of(other)[i]);
-        if constexpr (Cut::cluster == 1)
-          write(i, sum);
-        else
-          part_of(first)[i] = sum;
+        if constexpr (Cut::cluster == 1) write(i, sum);
+        else part_of(first)[i] = sum;
       }
     if constexpr (Cut::cluster > 1) {
       sync_cluster();

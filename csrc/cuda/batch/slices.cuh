@@ -67,9 +67,7 @@ constexpr int power_of_two_in(int count) { return count < 2 ? 1 : 2 * power_of_t
 
 // The value that lane `from` of the warp has.
 template <class Real>
-__device__ Real held_by(Real value, int from) {
-  return __shfl_sync(0xffffffffu, value, from);
-}
+__device__ Real held_by(Real value, int from) { return __shfl_sync(0xffffffffu, value, from); }
 template <class Real>
 __device__ Complex<Real> held_by(Complex<Real> value, int from) {
   return {held_by(value.real, from), held_by(value.imag, from)};
@@ -114,10 +112,8 @@ __device__ void sum_over_lanes(T* sums, int lane, int& first, int& end) {
       sums[i] = add(upper ? high : low,
                     held_by(upper ? low : high, lane + ((place ^ bit) - place) * parts));
     }
-    if (upper)
-      first += half;
-    else
-      end = end < first + half ? end : first + half;
+    if (upper) first += half;
+    else end = end < first + half ? end : first + half;
     sum_over_lanes<half, bit / 2, parts>(sums, lane, first, end);
   }
 }
@@ -139,10 +135,8 @@ __device__ void sum_over_warp(T* sums, int lane, int& first, int& end) {
 // How many sums a lane has in the end, at most.
 template <int count, int lanes>
 constexpr int values_left() {
-  if constexpr (lanes > 1)
-    return values_left<(count + 1) / 2, lanes / 2>();
-  else
-    return count;
+  if constexpr (lanes > 1) return values_left<(count + 1) / 2, lanes / 2>();
+  else return count;
 }
 
 // The warps of an output take its products in turn, and each thread adds its parts of them in the

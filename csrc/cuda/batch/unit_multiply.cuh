@@ -144,10 +144,8 @@ struct UnitTile {
                               Columns::at_step(s, lane);
         const bool is_single = Columns::is_single(s), has_row = Rows::has_eight(n, lane);
         if (Fast::inputs % 2 == 0 && !is_single) {
-          if (has_row && Columns::has_step(s, lane))
-            load_elements<2>(pair, x[n] + s);
-          else
-            x[n][s] = x[n][s + 1] = 0;
+          if (has_row && Columns::has_step(s, lane)) load_elements<2>(pair, x[n] + s);
+          else x[n][s] = x[n][s + 1] = 0;
         } else {
           UNROLLED for (int j = 0; j < (is_single ? 1 : 2); ++j)
             x[n][s + j] = has_row && Columns::has_step(s + j, lane) ? pair[j] : T(0);

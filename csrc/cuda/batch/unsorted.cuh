@@ -55,10 +55,8 @@ struct UnsortedCut {
   static constexpr int teams = block / group * products;
 
   __device__ static void sync_group() {
-    if constexpr (group == 32)
-      __syncwarp();
-    else
-      __syncthreads();
+    if constexpr (group == 32) __syncwarp();
+    else __syncthreads();
   }
 };
 
@@ -81,13 +79,9 @@ struct UnsortedFactors {
   const int* ids;
 
   template <int s>
-  __device__ const T* at() const {
-    return product + Layout::template factor<T>(s);
-  }
+  __device__ const T* at() const { return product + Layout::template factor<T>(s); }
   template <int s>
-  __device__ bool skips() const {
-    return identities && ids[s] < 0;
-  }
+  __device__ bool skips() const { return identities && ids[s] < 0; }
 };
 
 // Reads the numbers of product b.
@@ -108,10 +102,8 @@ __device__ UnsortedProduct<T, steps> read_product(const UnsortedArguments<T, Num
   product.weight = a.weights ? multiply(a.alpha, a.weights[system * a.weight_system + b]) : a.alpha;
   valid = valid && input >= 0 && input < a.num_inputs && product.output >= 0 &&
           product.output < a.num_outputs;
-  if (valid)
-    product.input = input;
-  else if (a.refused && reports)
-    atomicMin(a.refused, b);
+  if (valid) product.input = input;
+  else if (a.refused && reports) atomicMin(a.refused, b);
   return product;
 }
 

@@ -16,9 +16,7 @@ struct Bfloat {
 
 // A number as it takes part in sums, and a sum as it is stored, rounded to nearest even.
 template <class T>
-__device__ T widened(T value) {
-  return value;
-}
+__device__ T widened(T value) { return value; }
 __device__ inline float widened(Half value) {
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));

@@ -54,9 +54,7 @@ struct FromReal<Complex<Real>> {
 };
 
 template <class Real>
-__device__ void atomic_add(Real* target, Real value) {
-  atomicAdd(target, value);
-}
+__device__ void atomic_add(Real* target, Real value) { atomicAdd(target, value); }
 template <class Real>
 __device__ void atomic_add(Complex<Real>* target, Complex<Real> value) {
   atomicAdd(&target->real, value.real);

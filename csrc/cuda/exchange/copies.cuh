@@ -104,10 +104,8 @@ __global__ void __launch_bounds__(threads) copy_rectangles(CopyArguments<Word> a
     while (tile >= a.rectangles[number].tiles) ++number;
     const Rectangle<Word>& r = a.rectangles[number];
     const Index own = number ? tile - a.rectangles[number - 1].tiles : tile;
-    if constexpr (turned)
-      copy_turned<threads>(r, own, room);
-    else
-      copy_in_order<threads>(r, own);
+    if constexpr (turned) copy_turned<threads>(r, own, room);
+    else copy_in_order<threads>(r, own);
   }
 }
 

@@ -162,10 +162,8 @@ class RowGradients {
   template <int k>
   __device__ void put_before(int l, int i, int r, T value) const {
     constexpr int inner = Sizes::inner(0), size = Sizes::elements(0);
-    if constexpr (k > 0)
-      buffer<k>()[before<k>(l, i, r)] = value;
-    else
-      a_.of_x[first_ * size + (l * At<0>::rows + i) * inner + r] = value;
+    if constexpr (k > 0) buffer<k>()[before<k>(l, i, r)] = value;
+    else a_.of_x[first_ * size + (l * At<0>::rows + i) * inner + r] = value;
   }
 
   // Multiplies by the factor of a group of one mode, or by its transpose.
@@ -183,10 +181,8 @@ class RowGradients {
         T sum{};
         UNROLLED for (int i = 0; i < ins; ++i)
           sum = multiply_add(sum, values[i], factor[o * whole_words<T>(ins) + i]);
-        if constexpr (forward)
-          buffer<k + 1>()[behind<k>(l, o, r)] = sum;
-        else
-          put_before<k>(l, o, r, sum);
+        if constexpr (forward) buffer<k + 1>()[behind<k>(l, o, r)] = sum;
+        else put_before<k>(l, o, r, sum);
       }
     });
   }

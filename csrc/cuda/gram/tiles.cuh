@@ -35,9 +35,7 @@ struct GramArguments {
 __device__ inline float conjugate(float value) { return value; }
 __device__ inline double conjugate(double value) { return value; }
 template <class Real>
-__device__ Complex<Real> conjugate(Complex<Real> value) {
-  return {value.real, -value.imag};
-}
+__device__ Complex<Real> conjugate(Complex<Real> value) { return {value.real, -value.imag}; }
 
 constexpr int gram_group = 4;  // neighbouring rows or columns of a thread
 

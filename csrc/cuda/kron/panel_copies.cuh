@@ -31,17 +31,13 @@ class PanelCopies {
   template <int count>
   static constexpr int parts = Cut::depth / count;
   template <int count>
-  __device__ static int own() {
-    return threadIdx.x / parts<count>;
-  }
+  __device__ static int own() { return threadIdx.x / parts<count>; }
   // If the fibres of an entry are contiguous, a thread copies `count` fibres of every
   // (threads / widths)-th entry.
   template <int count>
   static constexpr int widths = Cut::fibres / count;
   template <int count>
-  __device__ static int own_fibre() {
-    return threadIdx.x % widths<count> * count;
-  }
+  __device__ static int own_fibre() { return threadIdx.x % widths<count> * count; }
 
   // Finds the thread's first fibre and row of the current tile.
   __device__ void locate() {
@@ -134,10 +130,8 @@ class PanelCopies {
         else
           copy_entries<1, typename Layout::Fibres>(panel, fibres, Cut::C, 1, left_fibres, a.x);
       } else {
-        if (fibre_words)
-          copy_fibres<pack>(panel);
-        else
-          copy_fibres<1>(panel);
+        if (fibre_words) copy_fibres<pack>(panel);
+        else copy_fibres<1>(panel);
       }
       const Factor<T>& factor = a.factors[0];
       if (factor_words)

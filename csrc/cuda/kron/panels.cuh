@@ -92,10 +92,8 @@ struct PanelKernel {
         UNROLLED for (int n = 0; n < pieces; ++n) {
           const Index at = place(e + g, n);
           if (at < 0) continue;
-          if constexpr (words)
-            *reinterpret_cast<Word*>(a.y + at) = word;
-          else
-            a.y[at] = word.values[n];
+          if constexpr (words) *reinterpret_cast<Word*>(a.y + at) = word;
+          else a.y[at] = word.values[n];
         }
       }
     }
@@ -118,10 +116,8 @@ struct PanelKernel {
         sums.add(panel, panel + Layout::Fibres::elements, [&] { copies.next(tiles); });
         stage = stage + 1 == Cut::stages ? 0 : stage + 1;
       }
-      if (words)
-        store<true>(a, tile, sums);
-      else
-        store<false>(a, tile, sums);
+      if (words) store<true>(a, tile, sums);
+      else store<false>(a, tile, sums);
       sums.clear();
     }
   }

@@ -71,10 +71,8 @@ struct SliceKernel {
       if constexpr (lead == 1) {
         Group sums[1];
         UNROLLED for (int i = 0; i < width; ++i) sums[0].values[i] = kept[0][g][i];
-        if (words)
-          write<true>(a, to, step, sums);
-        else
-          write<false>(a, to, step, sums);
+        if (words) write<true>(a, to, step, sums);
+        else write<false>(a, to, step, sums);
         continue;
       }
       UNROLLED for (int begin = 0; begin < lead; begin += some) {
@@ -95,10 +93,8 @@ struct SliceKernel {
                     multiply_add(sums[k + j].values[i], factor.values[j], entry.values[i]);
           }
         }
-        if (words)
-          write<true>(a, to, step, sums);
-        else
-          write<false>(a, to, step, sums);
+        if (words) write<true>(a, to, step, sums);
+        else write<false>(a, to, step, sums);
         to += some * step;
       }
     }
@@ -160,10 +156,8 @@ struct SliceKernel {
     const auto ask = [&] {
       if (next < tiles) {
         const unsigned to = slices + next_slot * (slice * size);
-        if (load_words)
-          load<word>(from, R, to, thread);
-        else
-          load<1>(from, R, to, thread);
+        if (load_words) load<word>(from, R, to, thread);
+        else load<1>(from, R, to, thread);
         from += lines * R;
         if (++next_slice == lead) {
           next_slice = 0;
@@ -184,10 +178,8 @@ struct SliceKernel {
     // When a tile's first slice is multiplied, copies to all other slots have begun already. When a
     // later one is, the slot of the slice before it has become free, and a copy to it begins.
     const auto multiply_slice = [&](bool first, Results& results) {
-      if (first)
-        wait_for_copies<slots - 1>();
-      else
-        wait_for_copies<slots - 2>();
+      if (first) wait_for_copies<slots - 1>();
+      else wait_for_copies<slots - 2>();
       __syncthreads();
       if (!first) ask();
       const unsigned here = slices + slot * (slice * size), middle = converts ? converted : here;

@@ -159,9 +159,7 @@ class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
   }
 
   template <class Visit>
-  __device__ void each(Visit visit) const {
-    Fragments::each(sums, visit);
-  }
+  __device__ void each(Visit visit) const { Fragments::each(sums, visit); }
 };
 
 // float64, and float32 in TF32 by one or three products (cuda/common/tf32.cuh).

@@ -48,9 +48,7 @@ struct SystemSum {
   }
 
   // Whether the thread has a register e, and which element of the vector is in it.
-  static bool has(int e) {
-    return (e + 1) * threads <= elements || index(e) < elements;
-  }
+  static bool has(int e) { return (e + 1) * threads <= elements || index(e) < elements; }
   static int index(int e) { return int(threadIdx.x) + e * threads; }
 
   // Copies the matrices of a system to shared memory, one mode after another.

@@ -124,10 +124,8 @@ template <bool maxima = false>
 inline double sum_of_warp(double value) {
   for (int distance = 16; distance > 0; distance /= 2) {
     const double other = __shfl_xor_sync(0xffffffffu, value, distance);
-    if constexpr (maxima)
-      value = other > value ? other : value;
-    else
-      value += other;
+    if constexpr (maxima) value = other > value ? other : value;
+    else value += other;
   }
   return value;
 }
@@ -231,10 +229,8 @@ inline bool all_parts(const KrylovArguments<T>& a, Index system, Index part, Ind
   }
   __syncthreads();
   if (*flag == 0) return false;
-  if (count > Index(blockDim.x) / 32)
-    add_parts<maxima, 4>(all, a.parts, count, room);
-  else
-    add_parts<maxima, 1>(all, a.parts, count, room);
+  if (count > Index(blockDim.x) / 32) add_parts<maxima, 4>(all, a.parts, count, room);
+  else add_parts<maxima, 1>(all, a.parts, count, room);
   __syncthreads();
   return true;
 }

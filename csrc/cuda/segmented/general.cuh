@@ -64,12 +64,9 @@ struct SegmentCut {
     return threads < 32 ? ((1u << threads) - 1) << (threadIdx.x % 32 & -threads) : ~0u;
   }
   __device__ static void sync_group(int index) {
-    if constexpr (group <= 32)
-      __syncwarp(lanes(group));
-    else if constexpr (groups == 1)
-      __syncthreads();
-    else
-      asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(group) : "memory");
+    if constexpr (group <= 32) __syncwarp(lanes(group));
+    else if constexpr (groups == 1) __syncthreads();
+    else asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(group) : "memory");
   }
   // A barrier of the thread groups that share a node.
   __device__ static void sync_node_groups(int index, int groups_per_node) {

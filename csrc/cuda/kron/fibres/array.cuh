@@ -29,10 +29,8 @@ struct FibreArray {
 
   // Elements between rows of y, or of an owner's memory.
   __device__ static Index pitch(const Arguments& a) {
-    if constexpr (parts > 0)
-      return a.row;
-    else
-      return width(a);
+    if constexpr (parts > 0) return a.row;
+    else return width(a);
   }
 
   // The offset in y of a tile, or of its part in an owner's memory.
@@ -47,10 +45,8 @@ struct FibreArray {
 
   // Whether results are written by words.
   __device__ static bool words_in_y(const Arguments& a) {
-    if constexpr (parts > 0)
-      return a.aligned;
-    else
-      return is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
+    if constexpr (parts > 0) return a.aligned;
+    else return is_aligned(a.y, a.R) && (!a.previous || is_aligned(a.previous, a.R));
   }
 
   // Calls use(address in the array, place in the tile) for the first of every `word` elements of a
@@ -91,10 +87,8 @@ struct FibreArray {
   }
   __device__ static void load(const Arguments& a, bool words, const TilePart& part, T* buffer,
                               int thread) {
-    if (words)
-      load<Tile::word>(a, part, buffer, thread);
-    else
-      load<1>(a, part, buffer, thread);
+    if (words) load<Tile::word>(a, part, buffer, thread);
+    else load<1>(a, part, buffer, thread);
   }
 
   // Prefetches a tile to the L2 cache.
@@ -159,16 +153,12 @@ struct FibreArray {
     __device__ Place place(int fibre) const {
       const Index row = fibre / Tile::columns;
       const Index at = row_of<Tile>(fibre) * pitch(a) + (fibre - row * Tile::columns);
-      if constexpr (parts > 0)
-        return {at, 0};
-      else
-        return at;
+      if constexpr (parts > 0) return {at, 0};
+      else return at;
     }
     __device__ Place entry(int k) const {
-      if constexpr (parts > 0)
-        return {0, k};
-      else
-        return k * (Tile::Direct::step * width(a));
+      if constexpr (parts > 0) return {0, k};
+      else return k * (Tile::Direct::step * width(a));
     }
     __device__ T* address(Place place) const {
       if constexpr (parts > 0) {

@@ -47,12 +47,9 @@ struct FibreKernel {
       alternate ? Tile::inputs * Tile::columns * Tile::slices / 64 * (Pass::K + ...) : 0;
 
   __device__ static void sync_group(int group) {
-    if constexpr (Tile::threads == 32)
-      __syncwarp();
-    else if constexpr (Tile::groups == 1)
-      __syncthreads();
-    else
-      asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(Tile::threads) : "memory");
+    if constexpr (Tile::threads == 32) __syncwarp();
+    else if constexpr (Tile::groups == 1) __syncthreads();
+    else asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(Tile::threads) : "memory");
   }
 
   // All passes, each with the part of its factor that a thread keeps in registers.
@@ -197,10 +194,8 @@ struct FibreKernel {
       using Target = typename Array::template TargetInArray<decltype(refill), Pieces>;
       passes.run(tile, shared, group, thread, Target{a, part, store_words, refill, pieces});
       if constexpr (Tile::Direct::step == 0) {
-        if (store_words)
-          Array::template store<Tile::word>(a, part, tile, thread);
-        else
-          Array::template store<1>(a, part, tile, thread);
+        if (store_words) Array::template store<Tile::word>(a, part, tile, thread);
+        else Array::template store<1>(a, part, tile, thread);
         refill();
       }
     }
@@ -214,10 +209,8 @@ __global__ void __launch_bounds__(Tile::threads * Tile::groups, 1)
   wait_for_earlier_kernels();
   extern __shared__ __align__(16) unsigned char shared_memory[];
   using Kernel = FibreKernel<T, Tile, Pass...>;
-  if constexpr (Tile::stages > 2)
-    Kernel::run_in_ring(a, reinterpret_cast<T*>(shared_memory));
-  else
-    Kernel::run(a, reinterpret_cast<T*>(shared_memory));
+  if constexpr (Tile::stages > 2) Kernel::run_in_ring(a, reinterpret_cast<T*>(shared_memory));
+  else Kernel::run(a, reinterpret_cast<T*>(shared_memory));
 }
 
 }  // namespace batchkron

@@ -22,10 +22,8 @@ struct TileAxes {
 
   // The place of element `number` < size, in elements.
   __device__ static int place(int number) {
-    if constexpr (size == 1)
-      return 0;
-    else
-      return along<Axis...>(number);
+    if constexpr (size == 1) return 0;
+    else return along<Axis...>(number);
   }
 
   // Whether place(i + n step) = place(i) + place(n step) for all i < step: the addition carries
@@ -186,14 +184,10 @@ __device__ void write_results(const Target& target, Each each) {
       target.template put<together>(place, fibre, values);
     });
   };
-  if (target.adds() && target.words())
-    write(Truth<true>{}, Truth<true>{});
-  else if (target.adds())
-    write(Truth<false>{}, Truth<true>{});
-  else if (target.words())
-    write(Truth<true>{}, Truth<false>{});
-  else
-    write(Truth<false>{}, Truth<false>{});
+  if (target.adds() && target.words()) write(Truth<true>{}, Truth<true>{});
+  else if (target.adds()) write(Truth<false>{}, Truth<true>{});
+  else if (target.words()) write(Truth<true>{}, Truth<false>{});
+  else write(Truth<false>{}, Truth<false>{});
 }
 
 // Multiplies the fibres of a tile. stage() begins to copy the factor to shared memory; finish() is

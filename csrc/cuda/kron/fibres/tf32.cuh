@@ -72,10 +72,8 @@ struct FibreMultiply<
       const int item = begin + warp / sharers;
       Sums sums = {};
       if (item < items) multiply(Rows(item, lane), tile, mine, sums);
-      if constexpr (Target::in_tile && sharers > 1)
-        target.sync_group();
-      else
-        __syncwarp();
+      if constexpr (Target::in_tile && sharers > 1) target.sync_group();
+      else __syncwarp();
       if (begin + together >= items) target.release();
       if (item < items) write(target, item, lane, first_result, sums);
     }

@@ -58,9 +58,7 @@ constexpr bool in_a_row = Tile::slices > 1 || Tile::columns == 1;
 
 // Elements of a row of the array.
 template <class Tile>
-__device__ Index row_length(Index R) {
-  return in_a_row<Tile> ? Tile::columns : R;
-}
+__device__ Index row_length(Index R) { return in_a_row<Tile> ? Tile::columns : R; }
 
 // A tile's place in the array: offsets of its first element in x and y, and how many slices and
 // columns of the tile exist (fewer at the array's edge).
@@ -71,9 +69,7 @@ struct TilePart {
 
 // The row of the array in which a fibre of the last pass begins, counted from the tile's first row.
 template <class Tile>
-__device__ Index row_of(int fibre) {
-  return Tile::Direct::Rows::place(fibre / Tile::columns);
-}
+__device__ Index row_of(int fibre) { return Tile::Direct::Rows::place(fibre / Tile::columns); }
 
 // Whether a fibre of the tile exists.
 template <class Tile>

@@ -77,9 +77,7 @@ struct ConstantFactors : FactorList<T, Size...> {
   static constexpr int elements = 0;  // of shared memory
 
   template <int factor>
-  __device__ auto at() const {
-    return ConstantMatrix<T, FactorList<T, Size...>::begin(factor)>{};
-  }
+  __device__ auto at() const { return ConstantMatrix<T, FactorList<T, Size...>::begin(factor)>{}; }
   __device__ static ConstantFactors stage(const Factor<T>*, T*, int) { return {}; }
 };
 #endif

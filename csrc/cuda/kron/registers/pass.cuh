@@ -127,9 +127,7 @@ struct SharedMatrix {
 #ifdef BATCHKRON_CONSTANTS
 // The factors of a kernel that is compiled for one operator: multiply-adds take constants as
 // operands, without loads.
-extern "C" {
-__constant__ BATCHKRON_SCALAR constant_factors[BATCHKRON_CONSTANTS];
-}
+extern "C" { __constant__ BATCHKRON_SCALAR constant_factors[BATCHKRON_CONSTANTS]; }
 
 template <class T, int first>
 struct ConstantMatrix {
@@ -174,9 +172,7 @@ __device__ void multiply_registers(const Matrix& factor, const T* in, T* out) {
 
 // Multiplies `in` along all axes, one after another, and calls use(result).
 template <class T, int before, class Factors, class Use>
-__device__ void multiply_axes(const Factors&, const T* in, RegisterAxes<>, Use use) {
-  use(in);
-}
+__device__ void multiply_axes(const Factors&, const T* in, RegisterAxes<>, Use use) { use(in); }
 template <class T, int before, class Factors, class Axis, class... Rest, class Use>
 __device__ void multiply_axes(const Factors& factors, const T* in, RegisterAxes<Axis, Rest...>,
                               Use use) {
