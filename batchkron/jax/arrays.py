@@ -17,22 +17,11 @@ _DTYPES = ("float32", "float64", "complex64", "complex128")
 def checked_arrays(arrays: Sequence[Any], names: Callable[[int], str]) -> list[jax.Array]:
     """Return arrays as JAX's after checking that they have one dtype that kernels take.
 
-    Parameters
-    ----------
-    arrays : sequence of jax.Array or numpy.ndarray
-        At least one. NumPy's become JAX's, which makes float64 float32 unless
-        ``jax_enable_x64`` is set.
-    names : callable
-        Returns the name of array number k, for errors.
+    ``arrays`` (sequence of jax.Array or numpy.ndarray): at least one. NumPy's become JAX's, which
+      makes float64 float32 unless ``jax_enable_x64`` is set.
+    ``names``: returns the name of array number k, for errors.
 
-    Returns
-    -------
-    list of jax.Array
-
-    Raises
-    ------
-    TypeError
-        If one is no array, or dtypes differ, or the dtype has no kernels.
+    Raises `TypeError` if one is no array, or dtypes differ, or the dtype has no kernels.
     """
     found: list[jax.Array] = []
     for k, array in enumerate(arrays):
@@ -68,17 +57,10 @@ def batch_systems(
 ) -> tuple[jax.Array, int]:
     """Map a function of x (systems, outer, N, inner) and factors (systems or 1, rows, columns).
 
-    Parameters
-    ----------
-    multiply : callable
-        The function, of such operands and parameters.
-    size, operands, axes, **parameters
-        As for `Function.batch`.
+    ``multiply``: the function, of such operands and parameters.
+    ``size``, ``operands``, ``axes``, ``**parameters``: as for `Function.batch`.
 
-    Returns
-    -------
-    tuple of jax.Array and int
-        More vectors of each system where only x is mapped, else more systems.
+    Result: more vectors of each system where only x is mapped, else more systems.
     """
     x, factors = operands[0], operands[1:]
     systems = x.shape[0] if axes[0] is None else x.shape[1 if axes[0] == 0 else 0]

@@ -157,10 +157,7 @@ def _multiply(*operands: jax.Array, num_outputs: int) -> jax.Array:
 def _list(values: Any, name: str, limits: Sequence[int]) -> jax.Array:
     """Return numbers of a list as an array, after checking those that are known.
 
-    Raises
-    ------
-    TypeError, IndexError
-        As `batched_kron` documents.
+    Raises `TypeError`, `IndexError` as `batched_kron` documents.
     """
     numbers = values if isinstance(values, jax.Array) else np.asarray(values)
     if numbers.size == 0:

@@ -70,14 +70,7 @@ class Composed(ABC):
 def register_composed(function: Composed) -> Primitive:
     """Make a function a primitive that JAX differentiates, maps and compiles.
 
-    Parameters
-    ----------
-    function : Composed
-
-    Returns
-    -------
-    jax.extend.core.Primitive
-        ``bind`` returns a list of results.
+    Result: ``bind`` returns a list of results.
     """
     made = Primitive(f"batchkron_{function.name}")
     made.multiple_results = True

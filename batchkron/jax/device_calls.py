@@ -80,28 +80,18 @@ def planned(
 ) -> tuple[Any, ...]:
     """Return what a call launches; the compiled core calls it from threads of XLA.
 
-    Parameters
-    ----------
-    name : str
-        One of `PLANNED`.
-    transpose : bool
-        The function's parameter.
-    wanted : str
-        The numbers of the results that are wanted, with spaces between; "" for a function of one.
-    device : int
-    operands : sequence of (str, tuple of int)
-        Their dtypes and shapes; all are contiguous.
-    plans : str
-        Which plans the call was compiled with, as `Workspace` says; "" if it is planned anew after
-        all plans were forgotten.
+    ``name``: one of `PLANNED`.
+    ``transpose``: the function's parameter.
+    ``wanted``: the numbers of the results that are wanted, with spaces between; "" for a function
+      of one.
+    ``operands``: their dtypes and shapes; all are contiguous.
+    ``plans``: which plans the call was compiled with, as `Workspace` says; "" if it is planned anew
+      after all plans were forgotten.
 
-    Returns
-    -------
-    tuple
-        A sequence of launches; the bytes of its workspace; the number of systems for which it is
-        called; for each address of the sequence the number of the operand that it is of, or that of
-        another thing, the bytes from system to system and those before the first one; and the
-        context of the device with the driver's functions that make it current.
+    Returns a sequence of launches; the bytes of its workspace; the number of systems for which it
+    is called; for each address of the sequence the number of the operand that it is of, or that of
+    another thing, the bytes from system to system and those before the first one; and the context
+    of the device with the driver's functions that make it current.
     """
     given = tuple((np.dtype(dtype), shape) for dtype, shape in operands)
     call = _Call(transpose, tuple(map(int, wanted.split())), device, given)
@@ -133,15 +123,9 @@ def workspace_here(
 ) -> Workspace | None:
     """Return the workspace of a call that suffices on each CUDA device of this process.
 
-    Parameters
-    ----------
-    name, transpose, wanted, operands
-        As for `planned`; sizes may be symbols.
+    ``name``, ``transpose``, ``wanted``, ``operands``: as for `planned`; sizes may be symbols.
 
-    Returns
-    -------
-    Workspace or None
-        None if there is no such device, or sizes are not known.
+    Result: None if there is no such device, or sizes are not known.
     """
     devices = _devices_here()
     if not devices or not all(isinstance(n, int) for _, shape in operands for n in shape):

@@ -261,15 +261,10 @@ def multiply(x: jax.Array, *factors: jax.Array, transpose: bool) -> jax.Array:
 def multiply_mode(x: jax.Array, factor: jax.Array, outer: int) -> jax.Array:
     """Return A x over one axis of x, whose elements are (outer, columns, inner).
 
-    Parameters
-    ----------
-    x : jax.Array, of any shape
-    factor : jax.Array, (rows, columns)
-    outer : int
+    ``x`` (jax.Array, of any shape).
+    ``factor`` (jax.Array, (rows, columns)).
 
-    Returns
-    -------
-    jax.Array, (outer, rows, inner)
+    Returns jax.Array, (outer, rows, inner).
     """
     y = _mode(x.reshape(1, -1), factor[None], outer, factor.shape[1], True)
     return y.reshape(y.shape[1:])

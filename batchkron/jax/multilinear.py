@@ -135,15 +135,9 @@ def compiled(made: Primitive) -> Callable[..., Any]:
 def primitive(function: Function) -> Primitive:
     """Make a function a primitive that JAX compiles and maps.
 
-    Parameters
-    ----------
-    function : Function
-        XLA calls what `batchkron.jax.targets` has for its name.
+    ``function``: XLA calls what `batchkron.jax.targets` has for its name.
 
-    Returns
-    -------
-    jax.extend.core.Primitive
-        ``bind`` is called with the operands, and parameters by keyword.
+    Result: ``bind`` is called with the operands, and parameters by keyword.
     """
     made = Primitive(f"batchkron_{function.name}")
 
@@ -165,16 +159,7 @@ def primitive(function: Function) -> Primitive:
 
 
 def register(function: Multilinear) -> Primitive:
-    """Make a function a primitive that JAX also differentiates, in all directions and orders.
-
-    Parameters
-    ----------
-    function : Multilinear
-
-    Returns
-    -------
-    jax.extend.core.Primitive
-    """
+    """Make a function a primitive that JAX also differentiates, in all directions and orders."""
     made = primitive(function)
 
     def derivative(operands: Any, directions: Any, **parameters: Any) -> tuple[Any, Any]:

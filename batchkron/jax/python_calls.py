@@ -22,16 +22,11 @@ def call(
 ) -> None:
     """Run a function on XLA's buffers; the compiled core calls it from threads of XLA.
 
-    Parameters
-    ----------
-    name : str
-        A key of this module's table.
-    inputs, outputs : list
-        Arrays of NumPy in the buffers' memory; on a device tuples (address, dtype, shape).
-    transpose : bool
-        The function's parameter.
-    stream : int
-        On a device the address of XLA's stream, on which all work is put.
+    ``name``: a key of this module's table.
+    ``inputs``, ``outputs``: arrays of NumPy in the buffers' memory; on a device tuples (address,
+      dtype, shape).
+    ``transpose``: the function's parameter.
+    ``stream``: on a device the address of XLA's stream, on which all work is put.
     """
     function = _FUNCTIONS[name]
     if not inputs or not isinstance(inputs[0], tuple):

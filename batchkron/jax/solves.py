@@ -40,10 +40,7 @@ _MAX_DOUBLINGS = 20  # of larger ones, for norms up to 2e6
 def _checked(factors: Sequence[Any], x: Any, name: str) -> list[jax.Array]:
     """Return factors as a list after checking that they are square; with vectors x in front.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As `solve` documents.
+    Raises `ValueError`, `TypeError` as `solve` documents.
     """
     if not len(factors):
         raise ValueError("factors is empty; expected at least one factor")
@@ -65,10 +62,7 @@ def _checked(factors: Sequence[Any], x: Any, name: str) -> list[jax.Array]:
 def checked_kind(kind: str) -> Kind:
     """Return a kind.
 
-    Raises
-    ------
-    ValueError
-        If it is another one.
+    Raises `ValueError` if it is another one.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"kind is {kind!r}; expected 'product' or 'sum'")
@@ -100,14 +94,10 @@ def _solutions(b: jax.Array, *factors: jax.Array, transpose: bool) -> jax.Array:
 def multiply_sum(factors: Sequence[jax.Array], x: jax.Array) -> jax.Array:
     """Return (A_1 ⊕ … ⊕ A_d) x.
 
-    Parameters
-    ----------
-    factors : sequence of jax.Array, each (n_k, n_k)
-    x : jax.Array, (..., Π n_k)
+    ``factors`` (sequence of jax.Array, each (n_k, n_k)).
+    ``x`` (jax.Array, (..., Π n_k)).
 
-    Returns
-    -------
-    jax.Array, (..., Π n_k)
+    Returns jax.Array, (..., Π n_k).
     """
     total = jnp.zeros_like(x)
     outer = math.prod(x.shape[:-1])

@@ -45,14 +45,7 @@ jax.ffi.register_ffi_target(
 def lowering(name: str, platform: str) -> Any:
     """Return JAX's rule by which a primitive becomes a call of a function.
 
-    Parameters
-    ----------
-    name : str
-    platform : {"cpu", "cuda"}
-
-    Returns
-    -------
-    callable
+    ``platform`` ({"cpu", "cuda"}).
     """
     if platform == "cpu" and name in _HANDLERS:
         return _handled(name)

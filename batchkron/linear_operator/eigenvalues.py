@@ -20,14 +20,9 @@ __all__ = ["Diagonalised", "diagonalise"]
 class Diagonalised:
     """The sum A_1 ⊗ … ⊗ A_d + B_1 ⊗ … ⊗ B_d, V_kᵀ A_k V_k = diag(λ_k) and V_kᵀ B_k V_k = I.
 
-    Attributes
-    ----------
-    vectors : list of Tensor, each (*batch, n_k, n_k)
-        V_1, …, V_d.
-    values : Tensor, (*batch, Πn)
-        The eigenvalues λ_1 ⊗ … ⊗ λ_d + 1.
-    logdet_b : Tensor, (*batch)
-        log det (B_1 ⊗ … ⊗ B_d).
+    ``vectors`` (list of Tensor, each (*batch, n_k, n_k)): V_1, …, V_d.
+    ``values`` (Tensor, (*batch, Πn)): the eigenvalues λ_1 ⊗ … ⊗ λ_d + 1.
+    ``logdet_b`` (Tensor, (*batch)): log det (B_1 ⊗ … ⊗ B_d).
     """
 
     vectors: list[Tensor]
@@ -48,18 +43,10 @@ class Diagonalised:
 def diagonalise(A: Sequence[Tensor], B: Sequence[Tensor]) -> Diagonalised | None:
     """Return A_1 ⊗ … ⊗ A_d + B_1 ⊗ … ⊗ B_d by factors, or None if a B_k is not positive definite.
 
-    Parameters
-    ----------
-    A, B : sequence of Tensor, each (*batch, n_k, n_k)
-        Symmetric.
+    ``A``, ``B`` (sequence of Tensor, each (*batch, n_k, n_k)): symmetric.
 
-    Returns
-    -------
-    Diagonalised or None
-        In the dtype that linear_operator diagonalises in, float64 if not set otherwise.
+    Result: in the dtype that linear_operator diagonalises in, float64 if not set otherwise.
 
-    Notes
-    -----
     With the Cholesky factor L of B_k and the eigenvectors Q of L⁻¹ A_k L⁻ᵀ, V_k = L⁻ᵀ Q: Golub and
     Van Loan, Matrix Computations, 4th edition, algorithm 8.7.1. Factors far from size 1 are scaled
     by powers of two, so that λ_1 ⊗ … ⊗ λ_d is in range where scales cancel.

@@ -147,14 +147,10 @@ def _differ(matrix: Tensor, rhs: Tensor) -> bool:
 def multiply_matrices(matrices: Sequence[Tensor], rhs: Tensor) -> Tensor:
     """Return (A_1 ⊗ … ⊗ A_d) rhs for batches of factors, one call of kernels for each of them.
 
-    Parameters
-    ----------
-    matrices : sequence of Tensor, each (*batch, P_k, Q_k)
-    rhs : Tensor, (*batch2, ΠQ, C)
+    ``matrices`` (sequence of Tensor, each (*batch, P_k, Q_k)).
+    ``rhs`` (Tensor, (*batch2, ΠQ, C)).
 
-    Returns
-    -------
-    Tensor, (..., ΠP, C)
+    Returns Tensor, (..., ΠP, C).
     """
     batch = torch.broadcast_shapes(*[matrix.shape[:-2] for matrix in matrices])
     if math.prod(batch) == 1:

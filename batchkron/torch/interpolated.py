@@ -106,11 +106,9 @@ def point_gradient(u: Tensor, g: Tensor, interpolation: Interpolation, points: T
 
     It has gradients of any order itself, of the points, too.
 
-    Parameters
-    ----------
-    u : Tensor, (cells, C)
-    g : Tensor, (n, C)
-    points : Tensor, (n, N)
+    ``u`` (Tensor, (cells, C)).
+    ``g`` (Tensor, (n, C)).
+    ``points`` (Tensor, (n, N)).
     """
     sizes = interpolation.grid.sizes
     corners, weights = windows_of(interpolation, u.dtype, u.device, points=points)
@@ -390,17 +388,11 @@ def entrywise(
     W_k K_k W'_kᵀ. These are torch's, in the precision that `torch.set_float32_matmul_precision`
     allows, but not in that of `torch.autocast`.
 
-    Parameters
-    ----------
-    factors : sequence of Tensor, each (P_k, P_k)
-    left, right : Interpolation, (n, cells) and (m, cells)
-        W and W', on one grid.
-    left_points, right_points : Tensor, (n, N) and (m, N), optional
-        The points, if their gradients are wanted.
+    ``left``, ``right`` (Interpolation, (n, cells) and (m, cells)): W and W', on one grid.
+    ``left_points``, ``right_points`` (Tensor, (n, N) and (m, N)): the points, if their gradients
+      are wanted.
 
-    Returns
-    -------
-    Tensor, (n, m)
+    Returns Tensor, (n, m).
     """
     with torch.autocast(factors[0].device.type, enabled=False):
         rows = _mode_weights(left, factors[0], left_points)

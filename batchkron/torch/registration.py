@@ -23,15 +23,9 @@ _DEVICES = ("CPU", "CUDA")  # where kernels are
 def register(function: Multilinear) -> Entry:
     """Register a function and its gradients as operators of torch.
 
-    Parameters
-    ----------
-    function : Multilinear
-        Its ``name`` becomes ``torch.ops.batchkron.name``.
+    ``function``: its ``name`` becomes ``torch.ops.batchkron.name``.
 
-    Returns
-    -------
-    Entry
-        Called with (x, arguments, lists, numbers).
+    Result: called with (x, arguments, lists, numbers).
     """
     name, tags = function.name, torch.Tag.pt2_compliant_tag
     inputs = f"Tensor[] arguments, {_STRUCTURE}"

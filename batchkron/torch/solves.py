@@ -44,10 +44,7 @@ Kind = Literal["product", "sum"]
 def _checked(factors: Sequence[Tensor], x: Tensor | None, name: str) -> list[Tensor]:
     """Return factors as a list after checking that they are square and fit the vectors x.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As `solve` documents.
+    Raises `ValueError`, `TypeError` as `solve` documents.
     """
     matrices = list(factors)
     if not matrices:

@@ -150,10 +150,7 @@ def kronecker_sparse(
 def check_chain(x: Tensor, chain: Sequence[Tensor], layout: Layout) -> None:
     """Check that a chain multiplies vectors x.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As `kronecker_sparse` says.
+    Raises `ValueError`, `TypeError` as `kronecker_sparse` says.
     """
     if not chain:
         raise ValueError("values is empty; a chain needs at least one matrix")

@@ -49,14 +49,9 @@ _NAMES = {  # of the dtypes whose chains have one call
 class LayerEnd:
     """What follows the product of a layer: z = K_1 ⋯ K_L x + bias, y = activation(z).
 
-    Attributes
-    ----------
-    bias : Tensor or None, (features,)
-        Of the dtype of x, on its device.
-    activation : {None, "gelu", "gelu-tanh"}
-        None only with a bias.
-    before : Tensor or None
-        Where z is written, like y; None if it is not wanted, or there is no activation.
+    ``bias`` (Tensor or None, (features,)): of the dtype of x, on its device.
+    ``activation`` ({None, "gelu", "gelu-tanh"}): None only with a bias.
+    ``before``: where z is written, like y; None if it is not wanted, or there is no activation.
     """
 
     bias: Tensor | None
@@ -97,18 +92,11 @@ def multiply_chain(
 ) -> list[Tensor]:
     """Write K_1 ⋯ K_L x to ``out``, and return what `chain_gradients` makes use of, if ``keep``.
 
-    Parameters
-    ----------
-    x : Tensor, (..., a c d) of K_L, or with ``last`` (a c d, ...)
-    chain : sequence of Tensor, (a, b, c, d)
-        The values of K_1, …, K_L.
-    last : bool
-        Whether vectors lie along the last axis.
-    out : Tensor
-        Contiguous; it overlaps no other tensor.
-    keep : bool
-    end : LayerEnd or None
-        What follows; ``out`` is its y. Of real dtypes.
+    ``x`` (Tensor, (..., a c d) of K_L, or with ``last`` (a c d, ...)).
+    ``chain`` (sequence of Tensor, (a, b, c, d)): the values of K_1, …, K_L.
+    ``last``: whether vectors lie along the last axis.
+    ``out``: contiguous; it overlaps no other tensor.
+    ``end``: what follows; ``out`` is its y. Of real dtypes.
     """
     if x.is_cuda and x.dtype in _NAMES:
         return _multiply_on_device(x, chain, last, out, keep, end)
@@ -137,17 +125,11 @@ def chain_gradients(
     With G_1 = G, the gradient of K_1 ⋯ K_L x, and x_L = x: ∂v_k is that of the values of K_k x_k,
     x_{k-1} = K_k x_k and G_{k+1} = K_kᴴ G_k.
 
-    Parameters
-    ----------
-    x, chain, last
-        As for `multiply_chain`; nothing is empty.
-    gradient : Tensor
-        G.
-    needed : sequence of bool
-        At least one is True, or ``with_x``.
-    with_x : bool
-    kept : sequence of Tensor
-        x_1, …, x_{L-1} as `multiply_chain` returned them; they are computed again if it is empty.
+    ``x``, ``chain``, ``last``: as for `multiply_chain`; nothing is empty.
+    ``gradient``: G.
+    ``needed``: at least one is True, or ``with_x``.
+    ``kept``: x_1, …, x_{L-1} as `multiply_chain` returned them; they are computed again if it is
+      empty.
     """
     if x.is_cuda and x.dtype in _NAMES:
         return _gradients_on_device(x, gradient, chain, needed, last, with_x, kept)

@@ -37,14 +37,10 @@ def layer(
     where one kernel multiplies by K_1. If gradients are wanted it writes z, what the activation is
     applied to, as well: the backward pass reads it. All else is computed by operations of torch.
 
-    Parameters
-    ----------
-    x, chain
-        As `check_chain` has accepted them.
-    bias : Tensor or None, (features,)
-    activation : {None, "gelu", "gelu-tanh"}
-    last : bool
-        Whether vectors lie along the last axis.
+    ``x``, ``chain``: as `check_chain` has accepted them.
+    ``bias`` (Tensor or None, (features,)).
+    ``activation`` ({None, "gelu", "gelu-tanh"}).
+    ``last``: whether vectors lie along the last axis.
     """
     if bias is None and activation is None:
         return product(x, chain, last)

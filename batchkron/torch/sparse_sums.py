@@ -39,13 +39,8 @@ def sums_by_products(x: Tensor, gradient: Tensor, pattern: Sequence[int], last: 
     (n × c d), of whose results one in d is wanted, whichever takes less by the numbers of bytes and
     operations. Sums of 16 bits are in float32.
 
-    Parameters
-    ----------
-    x, gradient : Tensor
-        As for `contract_first`, or with ``last`` for `contract_last`.
-    pattern : sequence of int
-        (a, b, c, d), none of which is zero.
-    last : bool
+    ``x``, ``gradient``: as for `contract_first`, or with ``last`` for `contract_last`.
+    ``pattern``: (a, b, c, d), none of which is zero.
     """
     factor = x.conj_physical()
     if last:
@@ -101,16 +96,13 @@ def contract_first(
 ) -> Tensor:
     """Return Σ_n gradient[n, i, k, j] x[n, i, l, j], (a, b, c, d), of 16 bits in float32.
 
-    Parameters
-    ----------
-    x : Tensor, (..., a c d)
-    gradient : Tensor, (..., a b d)
-    pattern : sequence of int
-        (a, b, c, d), none of which is zero.
-    pieces : int
-        The sums are over every ``pieces``-th n first: then pieces and blocks i have one stride.
-    whole : bool
-        Whether blocks i are multiplied as a whole, else both operands are copied unless d = 1.
+    ``x`` (Tensor, (..., a c d)).
+    ``gradient`` (Tensor, (..., a b d)).
+    ``pattern``: (a, b, c, d), none of which is zero.
+    ``pieces``: the sums are over every ``pieces``-th n first: then pieces and blocks i have one
+      stride.
+    ``whole``: whether blocks i are multiplied as a whole, else both operands are copied unless d =
+      1.
     """
     a, b, c, d = pattern
     count = x.numel() // (a * c * d)
@@ -137,15 +129,11 @@ def contract_first(
 def contract_last(x: Tensor, gradient: Tensor, pattern: Sequence[int], pieces: int) -> Tensor:
     """Return Σ_n gradient[i, k, j, n] x[i, l, j, n], (a, b, c, d), of 16 bits in float32.
 
-    Parameters
-    ----------
-    x : Tensor, (a c d, ...)
-    gradient : Tensor, (a b d, ...)
-    pattern : sequence of int
-        (a, b, c, d), none of which is zero.
-    pieces : int
-        The sums are over so many ranges of n first. Operands are copied only if the strides of i, j
-        and the pieces cannot be one.
+    ``x`` (Tensor, (a c d, ...)).
+    ``gradient`` (Tensor, (a b d, ...)).
+    ``pattern``: (a, b, c, d), none of which is zero.
+    ``pieces``: the sums are over so many ranges of n first. Operands are copied only if the strides
+      of i, j and the pieces cannot be one.
     """
     a, b, c, d = pattern
     count = x.numel() // (a * c * d)

@@ -33,19 +33,13 @@ def check_tensors(
 ) -> None:
     """Check that arguments are tensors of one dtype that kernels take, on one device.
 
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        At least one.
-    names : callable
-        Returns the name of tensor number k, for errors.
-    half : bool
-        Whether float16 and bfloat16 have kernels, on a CUDA device (and none is needed on "meta").
+    ``tensors``: at least one.
+    ``names``: returns the name of tensor number k, for errors.
+    ``half``: whether float16 and bfloat16 have kernels, on a CUDA device (and none is needed on
+      "meta").
 
-    Raises
-    ------
-    TypeError
-        If one is no tensor, or dtypes or devices differ, or the dtype has no kernels.
+    Raises `TypeError` if one is no tensor, or dtypes or devices differ, or the dtype has no
+    kernels.
     """
     first = tensors[0]
     if not isinstance(first, Tensor):
@@ -76,11 +70,8 @@ def check_tensors(
 def as_single(*tensors: Any) -> tuple[torch.dtype | None, tuple[Any, ...]]:
     """Return tensors of 16 bits on a CPU as float32, in which they are computed there.
 
-    Returns
-    -------
-    tuple of (dtype or None, tuple)
-        The dtype that the result is to have, and what is computed with; None, and the arguments
-        themselves, where they are not all of one such dtype.
+    Returns the dtype that the result is to have, and what is computed with; None, and the arguments
+    themselves, where they are not all of one such dtype.
     """
     first = tensors[0]
     if not isinstance(first, Tensor) or first.dtype not in _HALF or first.device.type != "cpu":
@@ -101,11 +92,7 @@ def in_autocast(*tensors: Tensor, half: bool) -> tuple[Tensor, ...]:
 
     As there, float64 and complex numbers stay as they are.
 
-    Parameters
-    ----------
-    *tensors : Tensor
-    half : bool
-        Whether float16 and bfloat16 have kernels, on a CUDA device; else they become float32.
+    ``half``: whether float16 and bfloat16 have kernels, on a CUDA device; else they become float32.
     """
     kind = tensors[0].device.type if isinstance(tensors[0], Tensor) else "cpu"
     if kind == "meta" or not torch.is_autocast_enabled(kind):
