@@ -26,10 +26,7 @@ def encode_adapt(adapt: AdaptSettings | None) -> dict[str, Value]:
 def decode_adapt(document: Document, names: Sequence[str]) -> AdaptSettings | None:
     """Return the rule of a document, for axes of these names; None if it has none.
 
-    Raises
-    ------
-    ProblemFileError
-        If it is not of this form.
+    Raises `ProblemFileError` if it is not of this form.
     """
     if _PATH not in document.datasets:
         return None

@@ -55,10 +55,7 @@ def plan_fields() -> dict[str, Field]:
 def decode_plan(document: Document, spec: BatchSpec) -> PlanChoice | None:
     """Check the plan of a list and return it; None if the file has none.
 
-    Raises
-    ------
-    ProblemFileError
-        If a number is out of range, or the plan is not one of this list.
+    Raises `ProblemFileError` if a number is out of range, or the plan is not one of this list.
     """
     if _GROUPS not in document.datasets:
         if _WEIGHTS in document.datasets:

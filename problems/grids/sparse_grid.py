@@ -336,21 +336,11 @@ def _stage_key(
 def count_cells(kind: Literal["sparse", "full"], levels: Sequence[int]) -> int:
     """Return the number of cells of a grid without making it.
 
-    Parameters
-    ----------
-    kind : {"sparse", "full"}
-        As of `SparseGrid.sparse` and `SparseGrid.full`.
-    levels : sequence of int
-        Largest level of each axis.
+    ``kind`` ({"sparse", "full"}): as of `SparseGrid.sparse` and `SparseGrid.full`.
+    ``levels``: largest level of each axis.
 
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If there is no axis, or a level is not an integer or out of range.
+    Raises `TypeError`, `ValueError` if there is no axis, or a level is not an integer or out of
+    range.
 
     Examples
     --------

@@ -46,16 +46,10 @@ def index_names(blocks: Sequence[int]) -> tuple[str, ...]:
 class IndexPlot:
     """A line of a vector along one index.
 
-    Attributes
-    ----------
-    along : str
-        The index.
-    fixed : dict of str to int
-        Where the others are.
-    values : ndarray, (n,)
-        Of the state.
-    exact : ndarray, (n,), or None
-        Of the exact solution.
+    ``along``: the index.
+    ``fixed`` (dict of str to int): where the others are.
+    ``values`` (ndarray, (n,)): of the state.
+    ``exact`` (ndarray, (n,), or None): of the exact solution.
     """
 
     along: str

@@ -389,10 +389,7 @@ def _index_array(name: str, given: Any, dimensions: int) -> NDArray[np.int64] | 
 def _stored_parts(name: str, given: VectorInTime) -> tuple[tuple[TimeFunction, Any], ...]:
     """Return the parts of a vector in time with functions that files hold.
 
-    Raises
-    ------
-    TypeError
-        If one is Python code.
+    Raises `TypeError` if one is Python code.
     """
     found = []
     for function, vector in given.parts:

@@ -26,13 +26,8 @@ class MovingSources:
 
     Each evaluation calls the functions with the points of the grid, and interpolates their sum.
 
-    Parameters
-    ----------
-    functions : sequence of FunctionOfAxes
-    edges : sequence of EdgeOnGrid
-        Those of the data at ends of axes.
-    transform : callable
-        Returns the points of the grid; it is called when they are first needed.
+    ``edges``: those of the data at ends of axes.
+    ``transform``: returns the points of the grid; it is called when they are first needed.
     """
 
     def __init__(
@@ -71,18 +66,10 @@ class MovingSources:
 class Sources:
     """The sum of some separable sources of a problem and of all that are functions.
 
-    Parameters
-    ----------
-    separable : TimeCombination
-        The sources that are sums of products, and those that are functions of the axes alone.
-    moving : MovingSources
-        Those that are functions of the time, too.
-
-    Attributes
-    ----------
-    parts : tuple of (TimeFunction, ndarray)
-        Functions of time, and the vectors that they multiply; not those of ``moving``.
-    moving : MovingSources
+    ``separable``: the sources that are sums of products, and those that are functions of the axes
+      alone.
+    ``moving``: those that are functions of the time, too.
+    ``parts``: functions of time, and the vectors that they multiply; not those of ``moving``.
     """
 
     def __init__(self, separable: TimeCombination, moving: MovingSources) -> None:

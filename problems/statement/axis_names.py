@@ -18,10 +18,7 @@ _Kind = TypeVar("_Kind")
 def with_named_axes(terms: Sequence[_Kind], axes: tuple[Axis, ...]) -> tuple[_Kind, ...]:
     """Return terms with the PDE's axes in the place of names; anything else as it is.
 
-    Raises
-    ------
-    ValueError
-        If the PDE has no axis with such a name.
+    Raises `ValueError` if the PDE has no axis with such a name.
     """
     return tuple(_named(term, k, axes) for k, term in enumerate(terms))
 

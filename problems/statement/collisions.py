@@ -25,10 +25,7 @@ __all__ = ["Position", "lenard_bernstein", "position_among", "with_position"]
 class Position(Axis):
     """Stands for the one axis beside some velocities, until the terms are put into a PDE.
 
-    Attributes
-    ----------
-    velocities : tuple of Axis
-        The velocities.
+    ``velocities``: the velocities.
     """
 
     velocities: tuple[Axis, ...] = ()

@@ -173,11 +173,8 @@ class FunctionOf(FieldExpression):
 class Samples(FieldExpression):
     """The values of a given function at the Gauss points of the finest cells.
 
-    Attributes
-    ----------
-    values : ndarray, shape (cells, q), float64
-    name : str
-        The function's name, for texts.
+    ``values`` (ndarray, shape (cells, q), float64).
+    ``name``: the function's name, for texts.
     """
 
     values: NDArray[np.float64]
@@ -246,22 +243,11 @@ class EndMoment(Moment):
     It is v^k f at the upper end of the axis minus v^k f at the lower end, with the traces from
     inside, integrated over the other axes that are named. So it is the moment of ∂(v^k f)/∂v.
 
-    Parameters
-    ----------
-    axis : Axis
-        v, one of the axes of ``powers``.
-    powers : Axis, sequence of Axis, or mapping of Axis to int
-        As of `Moment`.
+    ``axis``: v, one of the axes of ``powers``.
+    ``powers`` (Axis, sequence of Axis, or mapping of Axis to int): as of `Moment`.
+    ``end``: the axis.
 
-    Attributes
-    ----------
-    end : Axis
-        The axis.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As of `Moment`, or if ``powers`` does not name the axis.
+    Raises `TypeError`, `ValueError` as of `Moment`, or if ``powers`` does not name the axis.
     """
 
     end: Axis
@@ -421,11 +407,6 @@ class Resolved(FieldExpression):
     It is the L2 projection on the cells of level c, where c is the largest level of x such that
     the grid has, with this and all lower levels of x, cells of level 2 along every velocity (or of
     their finest level, if that is lower). On full and mixed grids it is the field itself.
-
-    Attributes
-    ----------
-    field : FieldExpression
-    velocities : tuple of Axis
     """
 
     field: FieldExpression

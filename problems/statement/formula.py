@@ -34,25 +34,13 @@ _GRAMMAR = "numbers, + - * / **, parentheses, exp, sqrt, sin, cos"
 class Formula:
     """A function of some variables, given by a text such as "exp(-x**2) * sin(y - t)".
 
-    Parameters
-    ----------
-    text : str
-        Numbers, names of variables, ``+ - * / **``, parentheses and the functions exp, sqrt, sin
-        and cos.
-    variables : tuple of str
-        The names that may occur.
+    ``text``: numbers, names of variables, ``+ - * / **``, parentheses and the functions exp, sqrt,
+      sin and cos.
+    ``variables``: the names that may occur.
+    ``names``: the variables that occur.
 
-    Attributes
-    ----------
-    names : frozenset of str
-        The variables that occur.
-
-    Raises
-    ------
-    TypeError
-        If the text is no string.
-    ValueError
-        If it has something else, which the error names.
+    Raises `TypeError` if the text is no string. `ValueError` if it has something else, which the
+    error names.
 
     Examples
     --------

@@ -14,10 +14,7 @@ Value = TypeVar("Value")
 class Frozen(Mapping[Key, Value]):
     """A read-only mapping. Unlike `types.MappingProxyType` it can be pickled.
 
-    Parameters
-    ----------
-    values : mapping
-        Its entries are copied.
+    ``values``: its entries are copied.
     """
 
     __slots__ = ("_values",)

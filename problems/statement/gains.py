@@ -13,12 +13,8 @@ __all__ = ["MaxwellianGain"]
 class MaxwellianGain:
     """The gain ν M(x, v), with the Maxwellian of the density, mean velocity, temperature of f.
 
-    Attributes
-    ----------
-    position, velocity : Axis
-        x and v, all axes of the problem.
-    nu : float
-        The rate ν.
+    ``position``, ``velocity``: x and v, all axes of the problem.
+    ``nu``: the rate ν.
     """
 
     position: Axis

@@ -216,10 +216,8 @@ class SeparableOnAxes:
     def parts(self, t: float) -> tuple[Separable, ...]:
         """Return the separable functions whose sum is the function at a time.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If the function returns something else, or names an axis that does not exist.
+        Raises `TypeError`, `ValueError` if the function returns something else, or names an axis
+        that does not exist.
         """
         return separable_parts(f"exact at t = {t:.6g}", self.function(t), self.axes)
 

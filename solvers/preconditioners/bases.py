@@ -40,17 +40,12 @@ class MatrixSum:
 class ModeBasis:
     """V and F with F A_f V ≈ diag(values[f]) for all matrices A_f of one mode, and for I.
 
-    Attributes
-    ----------
-    vectors, forward : ndarray, (rows, rows)
-        V and F. F is V⁻¹, or Vᴴ for a congruence.
-    values : ndarray, (matrices, rows)
-        The diagonals of F A_f V.
-    ones : ndarray, (rows,)
-        The diagonal of F I V.
-    defect : float
-        Frobenius norm of the off-diagonal entries relative to that of the matrices. It is inf if
-        the eigenvectors were too ill-conditioned, so that V is that of the Hermitian part instead.
+    ``vectors``, ``forward`` (ndarray, (rows, rows)): V and F. F is V⁻¹, or Vᴴ for a congruence.
+    ``values`` (ndarray, (matrices, rows)): the diagonals of F A_f V.
+    ``ones`` (ndarray, (rows,)): the diagonal of F I V.
+    ``defect``: frobenius norm of the off-diagonal entries relative to that of the matrices. It is
+      inf if the eigenvectors were too ill-conditioned, so that V is that of the Hermitian part
+      instead.
     """
 
     vectors: Matrix
@@ -71,15 +66,10 @@ class ModeBases:
     Terms that differ in one mode only are merged first. The distinct matrices of a mode are called
     its family.
 
-    Attributes
-    ----------
-    terms : KroneckerTerms
-        The operator.
-    numbers : list of list of int
-        For each merged term and mode the index of its matrix in the mode's family, -1 for the
-        identity.
-    coefficients : list
-        The coefficients of the merged terms.
+    ``terms``: the operator.
+    ``numbers``: for each merged term and mode the index of its matrix in the mode's family, -1 for
+      the identity.
+    ``coefficients``: the coefficients of the merged terms.
     """
 
     def __init__(self, terms: KroneckerTerms) -> None:

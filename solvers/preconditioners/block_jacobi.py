@@ -87,10 +87,7 @@ def _refuse_not_finite(numbers: NDArray[np.int64], stacks: list[NDArray[Any]]) -
 def blocks_of(operator: Any) -> DiagonalBlocks:
     """Return the diagonal blocks of an operator, or of Kronecker terms.
 
-    Raises
-    ------
-    TypeError
-        If it has none.
+    Raises `TypeError` if it has none.
     """
     if isinstance(operator, DiagonalBlocks):
         return operator

@@ -20,14 +20,10 @@ __all__ = ["DealtGrids", "deal_grids"]
 class DealtGrids:
     """Some full grids of a signed sum, those of one rank.
 
-    Parameters
-    ----------
-    whole : GridInverses
-        The sum over all grids.
-    grids : tuple of Subgrid
-        The rank's.
-    elements : ndarray of int64
-        The elements of the sparse grid's vector that these grids read, and add to, ascending.
+    ``whole``: the sum over all grids.
+    ``grids``: the rank's.
+    ``elements`` (ndarray of int64): the elements of the sparse grid's vector that these grids read,
+      and add to, ascending.
     """
 
     whole: GridInverses | FactorisedGrids

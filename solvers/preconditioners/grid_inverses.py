@@ -30,14 +30,9 @@ class GridInverses:
     ``bases`` are those of A's 1-D matrices; ``local`` is the solver on full grids, see
     `CombinationPreconditioner`. Vectors are of a dtype, on a device.
 
-    Attributes
-    ----------
-    grids : tuple of Subgrid
-    complete : bool
-        Whether the sparse grid has all unknowns of the full grids, or those that it does not have
-        are left out.
-    is_swept : bool
-        Whether all grids are solved by sweeps, which allocate nothing.
+    ``complete``: whether the sparse grid has all unknowns of the full grids, or those that it does
+      not have are left out.
+    ``is_swept``: whether all grids are solved by sweeps, which allocate nothing.
     """
 
     def __init__(
@@ -117,11 +112,9 @@ class GridInverses:
     def add(self, x: NDArray[Any], target: NDArray[Any]) -> None:
         """Add the product with x to ``target``.
 
-        Parameters
-        ----------
-        x, target : ndarray, (N,) or (N + 1,)
-            The additional last element stands for unknowns that the sparse grid does not have: it
-            must be 0 in x, and in target it is overwritten. Not needed if ``complete``.
+        ``x``, ``target`` (ndarray, (N,) or (N + 1,)): the additional last element stands for
+          unknowns that the sparse grid does not have: it must be 0 in x, and in target it is
+          overwritten. Not needed if ``complete``.
         """
         if self._shared is not None:
             self._shared.add(x, target)

@@ -19,18 +19,12 @@ __all__ = ["Subgrid", "cells_of", "coloured_levels", "combination_coefficients",
 class Subgrid:
     """One full grid of the combination.
 
-    Attributes
-    ----------
-    levels : tuple of int
-        The finest level of each mode.
-    coefficient : int
-        The factor of its solution.
-    places : ndarray of int64, (unknowns,), or None
-        The position in the sparse grid's vector of each unknown of the full grid, last mode
-        fastest; the vector's length for unknowns that the sparse grid does not have. None if the
-        full grid is the whole vector, in the same order.
-    complete : bool
-        Whether the sparse grid has all unknowns of the full grid.
+    ``levels``: the finest level of each mode.
+    ``coefficient``: the factor of its solution.
+    ``places`` (ndarray of int64, (unknowns,), or None): the position in the sparse grid's vector of
+      each unknown of the full grid, last mode fastest; the vector's length for unknowns that the
+      sparse grid does not have. None if the full grid is the whole vector, in the same order.
+    ``complete``: whether the sparse grid has all unknowns of the full grid.
     """
 
     levels: tuple[int, ...]
@@ -143,18 +137,11 @@ def cells_of(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the cells of a full grid that the sparse grid has, and where they are in its vector.
 
-    Parameters
-    ----------
-    grid : Subgrid
-    widths, sizes : tuple of int
-        The 1-D cells of the full grid, and the functions of one, for each mode.
+    ``widths``, ``sizes``: the 1-D cells of the full grid, and the functions of one, for each mode.
 
-    Returns
-    -------
-    cells : ndarray of int64, (count, modes)
-        Multi-indices in the full grid, last mode fastest.
-    blocks : ndarray of int64, (count,)
-        Numbers of the cells' blocks in the sparse grid's vector.
+    Returns ``cells`` (ndarray of int64, (count, modes)): multi-indices in the full grid, last mode
+    fastest; ``blocks`` (ndarray of int64, (count,)): numbers of the cells' blocks in the sparse
+    grid's vector.
     """
     cells = np.indices(widths).reshape(len(widths), -1).T
     if grid.places is None:

@@ -42,12 +42,9 @@ def _wavelets(level: int, filters: bytes, n: int) -> csr_matrix:
 def wavelet_blocks(level: int, filters: Matrix) -> tuple[Ids, Ids, Matrix]:
     """Return the orthogonal transform W from nodal to hierarchical coefficients, by blocks.
 
-    Returns
-    -------
-    rows, columns : ndarray of int64, (count,)
-        The hierarchical cell, and the finest cell.
-    blocks : ndarray, (count, n, n)
-        Every hierarchical cell has a block for each finest cell inside it.
+    Returns ``rows, columns`` (ndarray of int64, (count,)): the hierarchical cell, and the finest
+    cell; ``blocks`` (ndarray, (count, n, n)): every hierarchical cell has a block for each finest
+    cell inside it.
     """
     # own functions of a cell of each height by those of the finest cells inside it, in turn
     own, found = np.eye(filters.shape[1])[None], []

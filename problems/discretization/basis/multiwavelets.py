@@ -70,8 +70,6 @@ def legendre_values(points: ArrayLike, degree: int, width: float = 2.0) -> NDArr
 def legendre_derivatives(points: ArrayLike, degree: int, width: float = 2.0) -> NDArray[np.float64]:
     """Return the derivatives dphi_j/dx of `legendre_values` with respect to the coordinate x.
 
-    Notes
-    -----
     Computed with the recurrence P'_(j+1) = P'_(j-1) + (2j+1) P_j.
     """
     places = np.asarray(points, dtype=np.float64)
@@ -95,8 +93,6 @@ def filters(degree: int) -> Filters:
 
     Each is (degree + 1, degree + 1) and read-only; [[H0, H1], [G0, G1]] is orthogonal.
 
-    Notes
-    -----
     The Gram-Schmidt process is applied to 1, x, …, x^(2n-1), each projected onto the polynomials of
     degree n - 1 on the two half-cells [-1, 0] and [0, 1]. The first n results are the nodal
     functions of the cell, the other n the multiwavelets. It is computed in rational numbers: with

@@ -98,8 +98,6 @@ def project_derivative(
 ) -> NDArray[np.float64]:
     """Return the coefficients ∫ (df/dx) φ dx for all hierarchical φ, from samples of f.
 
-    Notes
-    -----
     Integration by parts on every finest cell, [f φ] - ∫ f φ' dx, so that f is not differentiated.
 
     Examples
@@ -214,8 +212,6 @@ def _differentiation(count: int) -> NDArray[np.float64]:
 
     It gives the derivatives, at the sample points, of the polynomial through the samples.
 
-    Notes
-    -----
     Barycentric form; each diagonal entry is minus the sum of the others in its row: Berrut and
     Trefethen, *Barycentric Lagrange interpolation*, SIAM Review 46 (2004), section 9.3.
     """

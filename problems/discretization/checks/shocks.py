@@ -18,20 +18,12 @@ class ShockWarning(UserWarning):
 def densities_that_carry_themselves(terms: Sequence[Term]) -> Iterator[str]:
     """Find upwind divs along an axis with moments of f as coefficient, such as Burgers' equation.
 
-    Parameters
-    ----------
-    terms : sequence of Term
-        The terms of the PDE.
+    ``terms``: the terms of the PDE.
 
-    Yields
-    ------
-    str
-        The text of a warning for each such term. There is none where the coefficient does not
-        change if f is multiplied by a number, as the velocity ∫ v f dv / ∫ f dv, nor for the field
-        of Poisson's equation, which is continuous.
+    Yields the text of a warning for each such term. There is none where the coefficient does not
+    change if f is multiplied by a number, as the velocity ∫ v f dv / ∫ f dv, nor for the field of
+    Poisson's equation, which is continuous.
 
-    Notes
-    -----
     The upwind flux takes the coefficient as the mean of both cells, which vanishes at a steady
     shock between w and -w. Then nothing dissipates what flows into the shock, and f grows there.
     """

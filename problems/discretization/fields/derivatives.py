@@ -37,19 +37,13 @@ DERIVATIVE_ENDS: tuple[DerivativeEnd, ...] = ("periodic", "dirichlet", "neumann"
 class FieldDerivative(FieldMode):
     """The derivative c ∂(E f)/∂x or c E ∂f/∂x along the axis of a field E.
 
-    Attributes
-    ----------
-    kind : {"div", "grad"}
-        ∂(E f)/∂x, or E ∂f/∂x.
-    flux : {"upwind", "central", "downwind"}
-        From which side of an edge f is taken, by the sign of c E there.
-    ends : (left, right), each "periodic", "dirichlet", "neumann" or "inflow"
-        How the ends of the axis are treated.
-    scale : float
-        c.
+    ``kind`` ({"div", "grad"}): ∂(E f)/∂x, or E ∂f/∂x.
+    ``flux`` ({"upwind", "central", "downwind"}): from which side of an edge f is taken, by the sign
+      of c E there.
+    ``ends`` ((left, right), each "periodic", "dirichlet", "neumann" or "inflow"): how the ends of
+      the axis are treated.
+    ``scale``: c.
 
-    Notes
-    -----
     The value of E at an edge is the mean of the traces of both cells: those of the polynomials
     through its values at the Gauss points (`CellPoints.traces`). At the ends of an axis that is not
     periodic it is the trace from inside. Otherwise the matrices are those of `dg_matrices`. With a
@@ -94,21 +88,12 @@ class FieldDerivative(FieldMode):
 class DerivativeBlocks:
     """The map from values of fields at Gauss points to the hierarchical blocks of derivatives.
 
-    Parameters
-    ----------
-    modes : sequence of FieldDerivative
-        The derivatives, along one axis.
-    fields : sequence of FieldExpression
-        The fields, in the order of their values.
-    mass : ndarray, shape (cells, n, n), float64, or None
-        Mass blocks of the axis's volume element, None if there is none.
-    device : {"cpu", "cuda"}
-        Where the values are.
-
-    Attributes
-    ----------
-    local : NeighbourBlocks
-        The coupled pairs of cells, and where their blocks are written.
+    ``modes``: the derivatives, along one axis.
+    ``fields``: the fields, in the order of their values.
+    ``mass`` (ndarray, shape (cells, n, n), float64, or None): mass blocks of the axis's volume
+      element, None if there is none.
+    ``device`` ({"cpu", "cuda"}): where the values are.
+    ``local``: the coupled pairs of cells, and where their blocks are written.
     """
 
     def __init__(

@@ -28,15 +28,11 @@ Places = NDArray[np.int64]
 class BlockVector(NamedTuple):
     """One vector in which all distinct entries of the hierarchical blocks of some matrices lie.
 
-    Attributes
-    ----------
-    whole : ndarray, (size,), float64
-        The vector.
-    heap : ndarray, (cells, parts, 4 n²), float64
-        A view of it: for each cell c ≥ 1 and matrix the S, C, D and B of `LocalBlocks`; cell 0 has
-        S of the whole axis.
-    ancestors : ndarray, (cells - 1, rows, n level) or (cells - 1, parts, level, n, n), float64
-        A view of it: the blocks of the cells 1, 2, … with their ancestors, that of level 0 first.
+    ``whole`` (ndarray, (size,), float64): the vector.
+    ``heap`` (ndarray, (cells, parts, 4 n²), float64): a view of it: for each cell c ≥ 1 and matrix
+      the S, C, D and B of `LocalBlocks`; cell 0 has S of the whole axis.
+    ``ancestors`` (ndarray, (cells - 1, rows, n level) or (cells - 1, parts, level, n, n), float64):
+      a view of it: the blocks of the cells 1, 2, … with their ancestors, that of level 0 first.
     """
 
     whole: Blocks
@@ -50,27 +46,15 @@ class LocalBlocks:
     W is the change to the hierarchical basis. Two cells are coupled if one is the other's ancestor
     in the tree of cells, or they are the same.
 
-    Parameters
-    ----------
-    level, degree : int
-        Finest level, and degree n - 1.
-    module : module
-        numpy or cupy, the library of the blocks.
-    parts : int
-        Number of matrices A that are transformed together.
-    symmetric : bool
-        Whether all A are symmetric; then half of the work is saved.
-    by_block : bool
-        Whether blocks with ancestors lie one after another, as `ancestor_sums` writes them; only
-        for symmetric A.
+    ``level``, ``degree``: finest level, and degree n - 1.
+    ``module``: numpy or cupy, the library of the blocks.
+    ``parts``: number of matrices A that are transformed together.
+    ``symmetric``: whether all A are symmetric; then half of the work is saved.
+    ``by_block``: whether blocks with ancestors lie one after another, as `ancestor_sums` writes
+      them; only for symmetric A.
+    ``rows``, ``columns`` (ndarray, shape (count,), int64): the coupled pairs of 1-D cells, sorted
+      by (row, column).
 
-    Attributes
-    ----------
-    rows, columns : ndarray, shape (count,), int64
-        The coupled pairs of 1-D cells, sorted by (row, column).
-
-    Notes
-    -----
     Let S be the block of A on a cell, in the cell's nodal functions φ. On the next coarser level,
 
         [[S, B], [C, D]] = F_0 S_left F_0ᵀ + F_1 S_right F_1ᵀ,    F_s = [[H_s], [G_s]],

@@ -29,18 +29,12 @@ FieldPart: TypeAlias = Literal[-1, 0, 1]
 class FieldMode:
     """The multiplication by a part of a field along one axis, in the hierarchical basis.
 
-    Attributes
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-    field : FieldExpression
-        Without functions: they are replaced by `Samples`, see `sampling`.
-    part : {1, -1, 0}
-        As of `FieldPart`.
-    volume : ndarray, shape (cells, q), float64, or None
-        The axis's volume element at the Gauss points; None if it is 1.
+    ``axis``: the axis.
+    ``level``, ``degree``: finest level and degree.
+    ``field``: without functions: they are replaced by `Samples`, see `sampling`.
+    ``part`` ({1, -1, 0}): as of `FieldPart`.
+    ``volume`` (ndarray, shape (cells, q), float64, or None): the axis's volume element at the Gauss
+      points; None if it is 1.
     """
 
     axis: Axis

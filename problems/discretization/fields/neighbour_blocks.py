@@ -25,24 +25,13 @@ class NeighbourBlocks:
     W is the change to the hierarchical basis. Two 1-D cells are coupled if their intervals overlap
     or touch; on a periodic axis the first and the last interval of a level touch, too.
 
-    Parameters
-    ----------
-    level, degree : int
-        Finest level, and degree n - 1.
-    is_periodic : bool
-        Whether A couples the first finest cell with the last one.
-    module : module
-        numpy or cupy, the library of the blocks.
-    parts : int
-        Number of matrices A that are transformed together.
+    ``level``, ``degree``: finest level, and degree n - 1.
+    ``is_periodic``: whether A couples the first finest cell with the last one.
+    ``module``: numpy or cupy, the library of the blocks.
+    ``parts``: number of matrices A that are transformed together.
+    ``rows``, ``columns`` (ndarray, shape (count,), int64): the coupled pairs of 1-D cells, sorted
+      by (row, column).
 
-    Attributes
-    ----------
-    rows, columns : ndarray, shape (count,), int64
-        The coupled pairs of 1-D cells, sorted by (row, column).
-
-    Notes
-    -----
     As in `LocalBlocks`, the blocks S, C, D and B on a level follow from the S of the next finer
     level, here those of a cell with itself and with both neighbours: with F_s = [[H_s], [G_s]] and
     the blocks S_fine[i, j] of fine cells,
@@ -201,18 +190,15 @@ def _coarsen_pairs(degree: int) -> tuple[Blocks, Blocks]:
 class _Tree(NamedTuple):
     """Which cells are coupled, and where their blocks lie.
 
-    Attributes
-    ----------
-    neighbours : ndarray, (cells - 1, 3), int64
-        Of the cells 1, 2, … the neighbours of the same level, with the cell itself between them.
-    same : (ndarray, ndarray, ndarray), each (cells - 1, level), bool
-        For each cell and slot, whether the left neighbour has the same ancestor as the cell; the
-        right neighbour has; both neighbours have the same, which is not the cell's.
-    rows, columns : ndarray, (count,), int64
-        The coupled pairs.
-    cell, offset, slot, group : ndarray, (count,), int64
-        Of each pair the finer cell, the number of the neighbour's offset, the level of the other
-        cell, and 0 if the finer cell is the row, 1 if it is the column; -1 for cells of one level.
+    ``neighbours`` (ndarray, (cells - 1, 3), int64): of the cells 1, 2, … the neighbours of the same
+      level, with the cell itself between them.
+    ``same`` ((ndarray, ndarray, ndarray), each (cells - 1, level), bool): for each cell and slot,
+      whether the left neighbour has the same ancestor as the cell; the right neighbour has; both
+      neighbours have the same, which is not the cell's.
+    ``rows``, ``columns`` (ndarray, (count,), int64): the coupled pairs.
+    ``cell``, ``offset``, ``slot``, ``group`` (ndarray, (count,), int64): of each pair the finer
+      cell, the number of the neighbour's offset, the level of the other cell, and 0 if the finer
+      cell is the row, 1 if it is the column; -1 for cells of one level.
     """
 
     neighbours: Places

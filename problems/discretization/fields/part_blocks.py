@@ -34,19 +34,12 @@ _MAX_DEPTH = 4
 class PartBlocks:
     """The map from values of fields at Gauss points to the hierarchical blocks of their parts.
 
-    Parameters
-    ----------
-    modes : sequence of FieldMode
-        The parts of the fields, along one axis.
-    fields : sequence of FieldExpression
-        The fields, in the order of their values.
-    mass : ndarray, shape (cells, n, n), float64, or None
-        Mass blocks of the axis's volume element, None if there is none.
-    device : {"cpu", "cuda"}
-        Where the values are.
+    ``modes``: the parts of the fields, along one axis.
+    ``fields``: the fields, in the order of their values.
+    ``mass`` (ndarray, shape (cells, n, n), float64, or None): mass blocks of the axis's volume
+      element, None if there is none.
+    ``device`` ({"cpu", "cuda"}): where the values are.
 
-    Notes
-    -----
     On the host the blocks of the finest cells are coarsened level by level. On a device a few
     levels at a time are one launch, with an edge from each cell to each of the finest cells of
     these levels in it, and all ancestors another one; with a volume element it is done as on the

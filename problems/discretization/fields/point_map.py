@@ -34,13 +34,9 @@ _MAX_DEPTH = 4
 class Channel(NamedTuple):
     """One function that `PointMap` computes from several given ones g_c.
 
-    Attributes
-    ----------
-    kind : {"value", "integral", "neutral"}
-        "value": g = Σ w_c g_c. "integral": the antiderivative of g with mean 0. "neutral": the same
-        of g minus its mean.
-    weights : tuple of float
-        The w_c.
+    ``kind`` ({"value", "integral", "neutral"}): "value": g = Σ w_c g_c. "integral": the
+      antiderivative of g with mean 0. "neutral": the same of g minus its mean.
+    ``weights``: the w_c.
     """
 
     kind: ChannelKind
@@ -50,19 +46,11 @@ class Channel(NamedTuple):
 class PointMap:
     """Several functions at the Gauss points of the finest cells, from hierarchical coefficients.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level, and degree of the basis.
-    channels : sequence of Channel
-        What is computed.
-    device : {"cpu", "cuda"}
-        Where.
+    ``axis``: the axis.
+    ``level``, ``degree``: finest level, and degree of the basis.
+    ``channels``: what is computed.
+    ``device`` ({"cpu", "cuda"}): where.
 
-    Notes
-    -----
     On the host a few levels at a time are one product with a small matrix: its inputs are the
     polynomial of degree p + 1 that the coarser levels make of the function on a cell, and the
     multiwavelets inside; its outputs the polynomials on the finer cells, in the end the values. On

@@ -29,19 +29,10 @@ _MAX_PROJECTION = 128
 class CellPoints:
     """The Gauss points of the finest cells of an axis, those of `dg_matrices.mass_blocks`.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level, and degree of the basis.
-    module : module
-        numpy or cupy, the library of all arrays that are given and returned.
-
-    Attributes
-    ----------
-    cells, count : int
-        Number of cells, and of points in each.
+    ``axis``: the axis.
+    ``level``, ``degree``: finest level, and degree of the basis.
+    ``module``: numpy or cupy, the library of all arrays that are given and returned.
+    ``cells``, ``count``: number of cells, and of points in each.
     """
 
     def __init__(self, axis: Axis, level: int, degree: int, module: Any = np) -> None:

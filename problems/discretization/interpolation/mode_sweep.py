@@ -18,17 +18,11 @@ Values = NDArray[np.float64]
 class ModeSweep(NamedTuple):
     """The product of one mode of all blocks with a 1-D matrix.
 
-    Attributes
-    ----------
-    product : SparseGridOperator
-        The product, of square blocks.
-    sizes : tuple of int
-        Functions of each mode of the product's blocks.
-    mode : int
-    given, kept : int
-        Of the functions of the mode, as many are given, the others are zero; and as many are kept.
-    adds : bool
-        Whether the vector itself is added to the product; then all are given and kept.
+    ``product``: the product, of square blocks.
+    ``sizes``: functions of each mode of the product's blocks.
+    ``given``, ``kept``: of the functions of the mode, as many are given, the others are zero; and
+      as many are kept.
+    ``adds``: whether the vector itself is added to the product; then all are given and kept.
     """
 
     product: SparseGridOperator

@@ -55,11 +55,9 @@ MAX_POINTS = len(_POINTS)
 class CellBlocks(NamedTuple):
     """A matrix of blocks (m, m) between the cells of an axis.
 
-    Attributes
-    ----------
-    rows, columns : ndarray of int64, (pairs,)
-        The pairs of cells that are coupled, output and input.
-    blocks : ndarray of float64, (pairs, m, m)
+    ``rows``, ``columns`` (ndarray of int64, (pairs,)): the pairs of cells that are coupled, output
+      and input.
+    ``blocks`` (ndarray of float64, (pairs, m, m)).
     """
 
     rows: Ids
@@ -74,26 +72,20 @@ class CellBlocks(NamedTuple):
 class PointTables(NamedTuple):
     """Points of the unit interval, and the maps of functions of degree n - 1 and m - 1 on it.
 
-    Attributes
-    ----------
-    places : ndarray of float64, (cells, m)
-        The points that each hierarchical cell adds, in [0, 1].
-    sides : ndarray of int, (m,) for cell 0 and for all others, (2, m)
-        1, -1 or 0: limits from the right, from the left, points inside of finest cells.
-    surpluses_of_state : CellBlocks
-        From multiwavelet coefficients of degree n - 1 to surpluses; to the same or coarser cells.
-        Of each block only the first n columns are not zero.
-    values_of_state : CellBlocks
-        The product of the next matrix and the last one: from multiwavelet coefficients to values.
-    values_of_surpluses, surpluses_of_values : CellBlocks
-        N - 1 and its inverse counterpart N⁻¹ - 1; to finer cells.
-    coefficients_of_surpluses : CellBlocks
-        B, to coefficients of degree m - 1; to the same or coarser cells.
-    projection : CellBlocks or None
-        From coefficients of degree m - 1 to those of degree n - 1, the L² projection; to the same
-        or finer cells. Of each block only the first n rows are not zero. None if m = n.
-    projected_surpluses : CellBlocks or None
-        The product of the projection and B. None if m = n.
+    ``places`` (ndarray of float64, (cells, m)): the points that each hierarchical cell adds, in [0,
+      1].
+    ``sides`` (ndarray of int, (m,) for cell 0 and for all others, (2, m)): 1, -1 or 0: limits from
+      the right, from the left, points inside of finest cells.
+    ``surpluses_of_state``: from multiwavelet coefficients of degree n - 1 to surpluses; to the same
+      or coarser cells. Of each block only the first n columns are not zero.
+    ``values_of_state``: the product of the next matrix and the last one: from multiwavelet
+      coefficients to values.
+    ``values_of_surpluses``, ``surpluses_of_values``: N - 1 and its inverse counterpart N⁻¹ - 1; to
+      finer cells.
+    ``coefficients_of_surpluses``: B, to coefficients of degree m - 1; to the same or coarser cells.
+    ``projection``: from coefficients of degree m - 1 to those of degree n - 1, the L² projection;
+      to the same or finer cells. Of each block only the first n rows are not zero. None if m = n.
+    ``projected_surpluses``: the product of the projection and B. None if m = n.
     """
 
     places: Values
@@ -150,11 +142,9 @@ def point_tables(level: int, n: int, m: int) -> PointTables:
 class _Points:
     """The nested points of the unit interval, numbered by hierarchical cell, then by point.
 
-    Attributes
-    ----------
-    places : ndarray of float64, (cells, m)
-    sides : ndarray of int, (2, m)
-        Of the points of cell 0, and of those that any other cell adds.
+    ``places`` (ndarray of float64, (cells, m)).
+    ``sides`` (ndarray of int, (2, m)): of the points of cell 0, and of those that any other cell
+      adds.
     """
 
     def __init__(self, level: int, m: int) -> None:

@@ -100,31 +100,18 @@ def div_matrix(
 ) -> NodalMatrix:
     """Return the operator ∂(g f)/∂x with a numerical flux.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-    coefficient : callable or float
-        g; the sign of its value at an edge determines which side is upwind there.
-    flux : {"upwind", "central", "downwind", "left", "right"}
-        From which side of an edge f is taken; "left" and "right" do not depend on the sign of g.
-    boundary : (left, right), each "periodic", "dirichlet" or "neumann"
-        Kind of the two ends of the axis.
+    ``axis``: the axis.
+    ``level``, ``degree``: finest level and degree.
+    ``coefficient``: g; the sign of its value at an edge determines which side is upwind there.
+    ``flux`` ({"upwind", "central", "downwind", "left", "right"}): from which side of an edge f is
+      taken; "left" and "right" do not depend on the sign of g.
+    ``boundary`` ((left, right), each "periodic", "dirichlet" or "neumann"): kind of the two ends of
+      the axis.
 
-    Returns
-    -------
-    scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1))
-        Without boundary data, see `boundary_terms.edge_data` beside this file.
+    Returns scipy.sparse.csr_array, float64 (2^level (degree + 1), 2^level (degree + 1)): without
+    boundary data, see `boundary_terms.edge_data` beside this file. Raises `TypeError`, `ValueError`
+    if an argument has the wrong kind or is out of range, or g is not finite at a node.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument has the wrong kind or is out of range, or g is not finite at a node.
-
-    Notes
-    -----
     The matrix is the volume term -∫ g φ_i' φ_j in the diagonal blocks plus the edge terms. The
     numerical flux at an edge is P f⁻ + M f⁺ with P = F⁻ + a⁻ and M = F⁺ - a⁺, where f⁻ and f⁺ are
     the traces from the left and the right, F = g/2, and a = s |F| with s = -1 for upwind, 0 for
@@ -167,8 +154,6 @@ def grad_matrix(
 ) -> NodalMatrix:
     """Return the operator g ∂f/∂x with a numerical flux; arguments are those of `div_matrix`.
 
-    Notes
-    -----
     The matrix is minus the transpose of `div_matrix` with the opposite flux and with "dirichlet"
     and "neumann" exchanged. A second derivative is the chain div @ grad with opposite fluxes (local
     discontinuous Galerkin). Where f has Dirichlet data, grad is "dirichlet" and div "neumann";

@@ -415,23 +415,12 @@ def sparse_transform(level: int, degree: int) -> "csr_array[Any, Any]":
 def connected(level: int, kind: str) -> NDArray[np.bool_]:
     """Whether each pair of hierarchical cells can be coupled by a one-dimensional operator.
 
-    Parameters
-    ----------
-    level : int
-        Finest level.
-    kind : {"volume", "full"}
-        "volume": the supports overlap; "full": they overlap or touch, also across the periodic
-        boundary, as numerical fluxes need.
+    ``level``: finest level.
+    ``kind`` ({"volume", "full"}): "volume": the supports overlap; "full": they overlap or touch,
+      also across the periodic boundary, as numerical fluxes need.
 
-    Returns
-    -------
-    bool (2^level, 2^level)
-        Symmetric. The cells of levels 0 and 1 are connected to all cells.
-
-    Raises
-    ------
-    ValueError
-        If the kind is unknown.
+    Returns bool (2^level, 2^level): symmetric. The cells of levels 0 and 1 are connected to all
+    cells. Raises `ValueError` if the kind is unknown.
 
     Examples
     --------

@@ -29,19 +29,12 @@ _ROUNDING = 1e-12  # dV at an end counts as zero below this share of its largest
 class VolumeElement:
     """dV(x) on the finest cells of one axis.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level and degree.
-    function : callable
-        dV, positive inside the axis; it may vanish at its ends, as r² does at r = 0.
+    ``axis``: the axis.
+    ``level``, ``degree``: finest level and degree.
+    ``function``: dV, positive inside the axis; it may vanish at its ends, as r² does at r = 0.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If dV does not give one finite real number per point, or is not positive.
+    Raises `TypeError`, `ValueError` if dV does not give one finite real number per point, or is not
+    positive.
 
     Examples
     --------

@@ -19,10 +19,8 @@ class AsgardContent:
 
     Its methods raise ProblemFileError for a dataset that is missing or not as expected.
 
-    Parameters
-    ----------
-    datasets : mapping of str to (ndarray or tuple of str)
-        The datasets; their names have underscores for spaces.
+    ``datasets`` (mapping of str to (ndarray or tuple of str)): the datasets; their names have
+      underscores for spaces.
     """
 
     def __init__(self, datasets: Mapping[str, Value]) -> None:

@@ -33,14 +33,9 @@ _FIELD = "field"  # its word for the field of Poisson's equation
 class CellWeight:
     """A function of a problem's axes and of fields.
 
-    Attributes
-    ----------
-    function : callable
-        It has one array for each axis, then one for each field.
-    fields : tuple of FieldExpression
-        The fields.
-    places : tuple of int
-        The number of each field's axis.
+    ``function``: it has one array for each axis, then one for each field.
+    ``fields``: the fields.
+    ``places``: the number of each field's axis.
     """
 
     function: Callable[..., Any]
@@ -57,16 +52,10 @@ class CellWeight:
 class StateWeight:
     """A weight whose fields have the values of one state.
 
-    Attributes
-    ----------
-    weight : CellWeight
-        The weight.
-    axes : tuple of Axis
-        The problem's axes.
-    values : tuple of callable
-        The values of each field at points of its axis.
-    t : float
-        The state's time, for error texts.
+    ``weight``: the weight.
+    ``axes``: the problem's axes.
+    ``values``: the values of each field at points of its axis.
+    ``t``: the state's time, for error texts.
     """
 
     weight: CellWeight
@@ -141,14 +130,9 @@ class StateWeight:
 def cell_weight(output: Observables, weight: object, fields: object) -> CellWeight | None:
     """Return the weight that the arguments of `Problem.adaptive` ask for; None without one.
 
-    Raises
-    ------
-    TypeError
-        If ``weight`` is of another kind, is a function of other arguments, or ``fields`` are no
-        fields.
-    ValueError
-        If a field is not a function of one of the problem's axes, fields are given without a
-        function of them, or a text is not understood.
+    Raises `TypeError` if ``weight`` is of another kind, is a function of other arguments, or
+    ``fields`` are no fields. `ValueError` if a field is not a function of one of the problem's
+    axes, fields are given without a function of them, or a text is not understood.
     """
     axes = output.problem.axes
     given = (fields,) if isinstance(fields, FieldExpression) else fields
@@ -207,12 +191,8 @@ def _last(*values: NDArray[np.float64]) -> NDArray[np.float64]:
 class _WeightProduct:
     """Π x_i^k_i E^k, where E is the norm of all fields at a point.
 
-    Attributes
-    ----------
-    powers : tuple of int
-        The power of each axis.
-    field_power : int
-        k.
+    ``powers``: the power of each axis.
+    ``field_power``: k.
     """
 
     powers: tuple[int, ...]

@@ -41,18 +41,11 @@ _CALM, _NEW = 2, -1
 class AdaptationRule:
     """Which cells a grid needs.
 
-    Attributes
-    ----------
-    tol : float
-        Cells whose indicator is larger are refined.
-    relative : bool
-        Whether ``tol`` is relative to the norm of the indicators of all cells.
-    limits : tuple of int
-        Largest level along each axis.
-    kept : tuple of int
-        Axes: cells whose 1-D index is 0 along all of them are never removed; none if empty.
-    weight : CellWeight or None
-        By what indicators are multiplied.
+    ``tol``: cells whose indicator is larger are refined.
+    ``relative``: whether ``tol`` is relative to the norm of the indicators of all cells.
+    ``limits``: largest level along each axis.
+    ``kept``: axes: cells whose 1-D index is 0 along all of them are never removed; none if empty.
+    ``weight``: by what indicators are multiplied.
     """
 
     tol: float

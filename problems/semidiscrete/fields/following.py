@@ -41,21 +41,11 @@ class Following:
     Both are made at once: threads that ask for them at the same time may each get their own, but
     never terms that another one's graph changes.
 
-    Parameters
-    ----------
-    terms : FieldTerms
-        The terms.
-    problem : ProblemValue
-        The problem's parts.
-    steady : callable
-        Returns the groups of terms without fields that do not depend on time.
-
-    Attributes
-    ----------
-    terms : FieldTerms
-    repeated : callable or None
-        A(u) u of all terms that do not depend on time, whose calls take turns; None where nothing
-        is repeated.
+    ``terms``: the terms.
+    ``problem``: the problem's parts.
+    ``steady``: returns the groups of terms without fields that do not depend on time.
+    ``repeated``: A(u) u of all terms that do not depend on time, whose calls take turns; None where
+      nothing is repeated.
     """
 
     def __init__(

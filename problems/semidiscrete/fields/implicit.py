@@ -21,25 +21,12 @@ __all__ = ["ImplicitFields"]
 class ImplicitFields:
     """The terms that a method treats implicitly, with the fields of a state that is given.
 
-    Parameters
-    ----------
-    terms : FieldTerms
-        The terms, those without fields included.
-    sources : Sources
-        Their sources.
-    gains : GainsOfState
-        What is added to the sources, for the state.
-    like : ndarray, shape (N,), float64
-        A state.
-    is_whole : bool
-        Whether these are all of a problem's terms and sources.
+    ``terms``: the terms, those without fields included.
+    ``sources``: their sources.
+    ``gains``: what is added to the sources, for the state.
+    ``like`` (ndarray, shape (N,), float64): a state.
+    ``is_whole``: whether these are all of a problem's terms and sources.
 
-    Attributes
-    ----------
-    is_whole : bool
-
-    Notes
-    -----
     On a device the fields of a state are a CUDA graph after a few states, unless something in
     them needs the host.
     """

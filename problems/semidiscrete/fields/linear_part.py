@@ -26,12 +26,8 @@ def moment_key(node: Moment) -> MomentKey:
 class LinearPart:
     """The field Σ_m w_m m + Σ_g w_g g, with moments m and given functions g.
 
-    Attributes
-    ----------
-    moments : mapping of MomentKey to float
-        The w_m.
-    given : mapping of FieldExpression to float
-        The w_g.
+    ``moments`` (mapping of MomentKey to float): the w_m.
+    ``given`` (mapping of FieldExpression to float): the w_g.
     """
 
     moments: Mapping[MomentKey, float] = field(default_factory=dict)

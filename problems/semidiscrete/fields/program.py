@@ -25,16 +25,11 @@ class FieldProgram(NamedTuple):
     The first rows of values are those of the channels of a `PointMap`, then come those that are
     known, then one for each step.
 
-    Attributes
-    ----------
-    code : ndarray, shape (steps, 3), int64
-        Of each step the operation and two rows.
-    known : ndarray, shape (count, points), float64
-        The rows that are known.
-    projection : ndarray, shape (size, size), float64
-        What a row is multiplied by, each ``size`` values of it, to project it.
-    rows : dict of int to int
-        The row of each expression, by its id.
+    ``code`` (ndarray, shape (steps, 3), int64): of each step the operation and two rows.
+    ``known`` (ndarray, shape (count, points), float64): the rows that are known.
+    ``projection`` (ndarray, shape (size, size), float64): what a row is multiplied by, each
+      ``size`` values of it, to project it.
+    ``rows`` (dict of int to int): the row of each expression, by its id.
     """
 
     code: NDArray[np.int64]

@@ -37,20 +37,13 @@ _SIGNED = 0.25
 class View:
     """One state with all that its pictures need.
 
-    Attributes
-    ----------
-    output : Observables
-        The output of the problem.
-    u : ndarray, shape (N,), float64
-        The state.
-    t : float or None
-        Its time.
-    cut : Cut
-        What is done to the axes that are not shown; one axis or two are left.
-    exact : ndarray, shape (N,), float64, or None
-        The exact solution's projection on the grid, if it is known at this time.
-    limits : (float, float) or None
-        The range of values, of colours or of the vertical axis.
+    ``output``: the output of the problem.
+    ``u`` (ndarray, shape (N,), float64): the state.
+    ``t``: its time.
+    ``cut``: what is done to the axes that are not shown; one axis or two are left.
+    ``exact`` (ndarray, shape (N,), float64, or None): the exact solution's projection on the grid,
+      if it is known at this time.
+    ``limits``: the range of values, of colours or of the vertical axis.
     """
 
     output: Observables

@@ -42,17 +42,11 @@ class Cost:
 def cost_of_elimination(pattern: csr_matrix, order: Ids, block: int) -> Cost:
     """Return the cost of an LU decomposition without pivoting, whole blocks being pivots.
 
-    Parameters
-    ----------
-    pattern : csr_matrix, (cells, cells)
-        Which cells are coupled, symmetric.
-    order : ndarray of int64, (cells,)
-        The cells, those that are eliminated first at the beginning.
-    block : int
-        Unknowns of a cell.
+    ``pattern`` (csr_matrix, (cells, cells)): which cells are coupled, symmetric.
+    ``order`` (ndarray of int64, (cells,)): the cells, those that are eliminated first at the
+      beginning.
+    ``block``: unknowns of a cell.
 
-    Notes
-    -----
     The row structure of column i of L is that of A below i, and that of all columns whose first
     entry below the diagonal is in row i (A. George, J. W. H. Liu, Computer Solution of Large Sparse
     Positive Definite Systems, 1981). A structure is the set bits of one integer.

@@ -45,22 +45,11 @@ class FactorisedGrids:
     P_l embeds the unknowns that the sparse grid has of full grid l. Factors of another c are kept
     for c if their ratio is between ½ and 2. Other methods and attributes are as of `GridInverses`.
 
-    Parameters
-    ----------
-    bases : ModeBases
-        Of A's 1-D matrices.
-    grids : sequence of Subgrid
-    dtype, device
-        Of the vectors.
-    at : scalar, optional
-        A c for which it is factorised first, if it is near enough to the one that is asked for.
-
-    Attributes
-    ----------
-    factorised_at : scalar or None
-        The c of the factors.
-    cost : Cost
-        Numbers that are stored and multiply-adds of the factorisation, estimated.
+    ``bases``: of A's 1-D matrices.
+    ``dtype``, ``device``: of the vectors.
+    ``at``: a c for which it is factorised first, if it is near enough to the one that is asked for.
+    ``factorised_at``: the c of the factors.
+    ``cost``: numbers that are stored and multiply-adds of the factorisation, estimated.
     """
 
     is_swept = False

@@ -54,13 +54,8 @@ def check_cost(cost: Cost, terms: KroneckerTerms, device: str, most: int | None)
 def least_cost(grids: Sequence[Subgrid], unknowns: int, block: int) -> Cost:
     """Return a bound below the cost of factors of full grids: that of their diagonal blocks.
 
-    Parameters
-    ----------
-    grids : sequence of Subgrid
-    unknowns : int
-        Those of the vector.
-    block : int
-        Those of a cell.
+    ``unknowns``: those of the vector.
+    ``block``: those of a cell.
     """
     counts = (unknowns if g.places is None else int((g.places < unknowns).sum()) for g in grids)
     total = float(sum(counts))

@@ -40,12 +40,8 @@ class LocalMatrices:
     coefficient couples no cells. Otherwise they belong to the hierarchical functions. On a whole
     tensor product each 1-D index counts as a cell.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Functions of a 1-D cell of each mode.
-    filters : tuple of (ndarray (4, n, n) or None)
-        The two-scale filters of each mode.
+    ``sizes``: functions of a 1-D cell of each mode.
+    ``filters`` (tuple of (ndarray (4, n, n) or None)): the two-scale filters of each mode.
     """
 
     def __init__(self, bases: ModeBases) -> None:

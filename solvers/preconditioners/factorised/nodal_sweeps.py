@@ -62,20 +62,14 @@ class _Sweep:
 class NodalSweeps:
     """The nodal coefficients of full grids from the hierarchical ones of a sparse grid, and back.
 
-    Parameters
-    ----------
-    cells : sequence of ndarray of int64
-        For each full grid the sparse grid's cell of each of its cells, an axis for each mode.
-    levels : sequence of tuples of int
-        Of each full grid.
-    sizes : tuple of int
-        Functions of a 1-D cell, for each mode.
-    filters : sequence of (ndarray (4, n, n) or None)
-        The two-scale filters of each mode; None leaves it as it is.
-    num_cells : int
-        Cells of the sparse grid.
-    dtype : dtype
-        Of the vectors.
+    ``cells`` (sequence of ndarray of int64): for each full grid the sparse grid's cell of each of
+      its cells, an axis for each mode.
+    ``levels`` (sequence of tuples of int): of each full grid.
+    ``sizes``: functions of a 1-D cell, for each mode.
+    ``filters`` (sequence of (ndarray (4, n, n) or None)): the two-scale filters of each mode; None
+      leaves it as it is.
+    ``num_cells``: cells of the sparse grid.
+    ``dtype``: of the vectors.
     """
 
     def __init__(

@@ -15,20 +15,13 @@ __all__ = ["Piece"]
 class Piece:
     """What is solved on one full grid.
 
-    Attributes
-    ----------
-    levels : tuple of int
-        Of the full grid.
-    coefficient : int
-        The factor of its solution.
-    cells : ndarray of int64, (count, modes)
-        Those of its cells that the sparse grid has.
-    blocks : ndarray of int64, (count,)
-        Where these are in the sparse grid's vector.
-    way : {"nodal", "hierarchical", "dense"}
-        Sparse factors in one of the bases, or the dense inverse in the hierarchical one.
-    cost : Cost
-        Estimated from the pattern.
+    ``levels``: of the full grid.
+    ``coefficient``: the factor of its solution.
+    ``cells`` (ndarray of int64, (count, modes)): those of its cells that the sparse grid has.
+    ``blocks`` (ndarray of int64, (count,)): where these are in the sparse grid's vector.
+    ``way`` ({"nodal", "hierarchical", "dense"}): sparse factors in one of the bases, or the dense
+      inverse in the hierarchical one.
+    ``cost``: estimated from the pattern.
     """
 
     levels: tuple[int, ...]
