@@ -44,19 +44,10 @@ class DefaultPreconditioner:
     help, which is tried once on a system with a random right-hand side. The answer depends on A and
     c only, so that a resumed run gets the same.
 
-    Parameters
-    ----------
-    like : ndarray, shape (N,)
-        A vector of the run.
-    deal : callable, optional
-        As for `NamedPreconditioner`.
-    adapts : bool
-        Whether c may become larger than it is at first.
-
-    Attributes
-    ----------
-    is_optional : bool
-        True: a solve that fails with M is done without.
+    ``like`` (ndarray, shape (N,)): a vector of the run.
+    ``deal``: as for `NamedPreconditioner`.
+    ``adapts``: whether c may become larger than it is at first.
+    ``is_optional``: True: a solve that fails with M is done without.
 
     Examples
     --------

@@ -19,12 +19,8 @@ class ErrorScale:
     For a number atol the size of e is ‖e‖₂ / (atol + rtol ‖u‖₂), for a vector it is the root of the
     mean square of e_i / (atol_i + rtol |u_i|).
 
-    Parameters
-    ----------
-    rtol : float
-        The relative tolerance.
-    atol : float or ndarray, shape (N,)
-        The absolute tolerance.
+    ``rtol``: the relative tolerance.
+    ``atol`` (float or ndarray, shape (N,)): the absolute tolerance.
     """
 
     def __init__(self, rtol: float, atol: float | NDArray[Any]) -> None:

@@ -30,31 +30,17 @@ _MAX_CACHED_PROPAGATORS = 4  # largest number of cached propagators, one per dt;
 class PhiEngine:
     """Computes dt φ_1(dt A) v_1 + dt² φ_2(dt A) v_2 + …, in Krylov spaces or from A's factors.
 
-    Parameters
-    ----------
-    like : ndarray, shape (N,)
-        A vector of the run.
-    solver : str, mapping or None
-        "krylov" uses `KrylovPhi`; "kronecker" the factors of A, which must be a Kronecker sum on a
-        whole tensor product; "auto" (the default) the factors if A is such a sum. A mapping may
-        also contain ``rtol`` (1e-9, or 1e-5 in single precision) and ``dimension`` (30) of
-        `KrylovPhi`.
-    products : Products
-        Counts the products with A of Krylov spaces.
-    ranks : Ranks, optional
-        The ranks that share vectors, of which ``like`` is this one's block.
+    ``like`` (ndarray, shape (N,)): a vector of the run.
+    ``solver``: "krylov" uses `KrylovPhi`; "kronecker" the factors of A, which must be a Kronecker
+      sum on a whole tensor product; "auto" (the default) the factors if A is such a sum. A mapping
+      may also contain ``rtol`` (1e-9, or 1e-5 in single precision) and ``dimension`` (30) of
+      `KrylovPhi`.
+    ``products``: counts the products with A of Krylov spaces.
+    ``ranks``: the ranks that share vectors, of which ``like`` is this one's block.
+    ``keeps``: whether propagators are cached, for steps that are repeated with the same dt.
 
-    Attributes
-    ----------
-    keeps : bool
-        Whether propagators are cached, for steps that are repeated with the same dt.
-
-    Raises
-    ------
-    ValueError
-        If the name or an option is unknown.
-    TypeError
-        If the solver has another type.
+    Raises `ValueError` if the name or an option is unknown. `TypeError` if the solver has another
+    type.
     """
 
     def __init__(

@@ -43,14 +43,9 @@ _MAX_DENSE = 200  # unknowns up to which a Jacobian without structure is a dense
 class ImplicitEquation(ABC):
     """d = c f(t, p + d) - ψ for one problem.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        With ``rhs``.
-    like : ndarray, shape (N,)
-        A vector of the run.
-    products : Products
-        Counts evaluations of f and products with A or a Jacobian.
+    ``problem``: with ``rhs``.
+    ``like`` (ndarray, shape (N,)): a vector of the run.
+    ``products``: counts evaluations of f and products with A or a Jacobian.
     """
 
     def __init__(self, problem: Any, like: Vector, products: Products) -> None:
@@ -63,16 +58,10 @@ class ImplicitEquation(ABC):
     ) -> KrylovResult | None:
         """Write d into ``out``; return the solve that failed, if one did.
 
-        Parameters
-        ----------
-        t, c : float
-            The time, and the multiple of f.
-        p, psi : ndarray, shape (N,)
-            The prediction and ψ; not modified.
-        scale : ErrorScale
-            The tolerance of the step.
-        out : ndarray, shape (N,)
-            Overwritten.
+        ``t``, ``c``: the time, and the multiple of f.
+        ``p``, ``psi`` (ndarray, shape (N,)): the prediction and ψ; not modified.
+        ``scale``: the tolerance of the step.
+        ``out`` (ndarray, shape (N,)): overwritten.
         """
 
     @abstractmethod
@@ -193,14 +182,9 @@ class _Newton(ImplicitEquation):
 class DenseNewton(_Newton):
     """A dense Jacobian, of difference quotients or given, that is kept as long as it converges.
 
-    Parameters
-    ----------
-    jacobian : callable or None
-        ``jacobian(t, u)`` returns the matrix (N, N); None takes difference quotients, N evaluations
-        of f.
+    ``jacobian``: ``jacobian(t, u)`` returns the matrix (N, N); None takes difference quotients, N
+      evaluations of f.
 
-    Notes
-    -----
     [1] L. F. Shampine, M. W. Reichelt, The MATLAB ODE Suite, SIAM J. Sci. Comput. 18 (1997).
     """
 

@@ -58,16 +58,11 @@ def solver_names() -> tuple[str, ...]:
 class ShiftedOperator(OnRanks):
     """I - c A, as an operator that writes into a given array.
 
-    Parameters
-    ----------
-    operator : object
-        The operator A, shape (N, N): anything that a Krylov method takes.
-    scale : float
-        The number c.
-    like : ndarray, shape (N,)
-        A NumPy or CuPy vector with the shape and dtype of the vectors that it is applied to.
-    products : Products, optional
-        Has a hook around the products with A.
+    ``operator``: the operator A, shape (N, N): anything that a Krylov method takes.
+    ``scale``: the number c.
+    ``like`` (ndarray, shape (N,)): a NumPy or CuPy vector with the shape and dtype of the vectors
+      that it is applied to.
+    ``products``: has a hook around the products with A.
 
     Examples
     --------
@@ -128,27 +123,16 @@ class ShiftedOperator(OnRanks):
 class LinearSolver:
     """Solves linear systems of one size repeatedly, with one workspace.
 
-    Parameters
-    ----------
-    solver : str, mapping, callable or None
-        A name ("gmres", the default, "fgmres", "cg", "minres" or "bicgstab"), a mapping of
-        options with that name, for example ``{"name": "gmres", "rtol": 1e-8, "restart": 40,
-        "maxiter": 10}``, or a function with SciPy's convention, ``solver(A, b, M=...) ->
-        (x, info)``.
-    like : ndarray, shape (N,)
-        A NumPy or CuPy vector with the shape and dtype of the solutions.
-    operator : object, optional
-        An operator of the systems; needed if their vectors are spread over ranks.
+    ``solver``: a name ("gmres", the default, "fgmres", "cg", "minres" or "bicgstab"), a mapping of
+      options with that name, for example ``{"name": "gmres", "rtol": 1e-8, "restart": 40,
+      "maxiter": 10}``, or a function with SciPy's convention, ``solver(A, b, M=...) -> (x, info)``.
+    ``like`` (ndarray, shape (N,)): a NumPy or CuPy vector with the shape and dtype of the
+      solutions.
+    ``operator``: an operator of the systems; needed if their vectors are spread over ranks.
 
-    Raises
-    ------
-    ValueError
-        If the name or an option is unknown.
-    TypeError
-        If the solver is not a name, a mapping or a function.
+    Raises `ValueError` if the name or an option is unknown. `TypeError` if the solver is not a
+    name, a mapping or a function.
 
-    Notes
-    -----
     By default ``rtol`` is 1e-9 in double and 1e-5 in single precision, ``restart`` is 50 (so that
     GMRES needs 53 vectors), and a solve ends without convergence after 20 000 iterations.
     """
@@ -190,28 +174,18 @@ class LinearSolver:
     ) -> KrylovResult:
         """Solve A x = b from x = 0 and write x into ``out``.
 
-        Parameters
-        ----------
-        A, M : object
-            The operator and the preconditioner (or None), shape (N, N). If M says by
-            ``is_near_inverse`` that it was nearly A⁻¹ when it was made, x = M b is refined before
-            the method, which goes on from there if that does not suffice, and from 0 if it is no
-            better than 0.
-        b : ndarray, shape (N,)
-            The right-hand side.
-        out : ndarray, shape (N,)
-            Overwritten with x; it must not overlap b.
-        rtol : float, optional
-            A relative tolerance for this solve, where it is larger than that of the options. A
-            function of the user's does not get it.
-        atol : float, optional
-            The same for the absolute tolerance. It is for solves whose result is looked at
-            elsewhere: GMRES then trusts its estimate of the residual.
+        ``A``, ``M``: the operator and the preconditioner (or None), shape (N, N). If M says by
+          ``is_near_inverse`` that it was nearly A⁻¹ when it was made, x = M b is refined before the
+          method, which goes on from there if that does not suffice, and from 0 if it is no better
+          than 0.
+        ``b`` (ndarray, shape (N,)): the right-hand side.
+        ``out`` (ndarray, shape (N,)): overwritten with x; it must not overlap b.
+        ``rtol``: a relative tolerance for this solve, where it is larger than that of the options.
+          A function of the user's does not get it.
+        ``atol``: the same for the absolute tolerance. It is for solves whose result is looked at
+          elsewhere: GMRES then trusts its estimate of the residual.
 
-        Returns
-        -------
-        KrylovResult
-            The result; its ``x`` is ``out``.
+        Returns the result; its ``x`` is ``out``.
         """
         if self._function is not None:
             return _by_function(self._function, A, b, M, out)

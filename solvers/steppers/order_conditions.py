@@ -47,23 +47,13 @@ def missed_condition(
 ) -> MissedCondition | None:
     """Return the condition of lowest order that does not hold, up to a given order.
 
-    Parameters
-    ----------
-    weights : float64 (s,)
-        The weights b.
-    matrices : mapping of str to float64 (s, s)
-        The matrix a by its name; several matrices, with the same row sums c, for an additive
-        method.
-    order : int
-        The order; conditions beyond `MAX_CHECKED_ORDER` are not checked.
+    ``weights`` (float64 (s,)): the weights b.
+    ``matrices`` (mapping of str to float64 (s, s)): the matrix a by its name; several matrices,
+      with the same row sums c, for an additive method.
+    ``order``: the order; conditions beyond `MAX_CHECKED_ORDER` are not checked.
 
-    Returns
-    -------
-    MissedCondition or None
-        None if all conditions hold.
+    Result: None if all conditions hold.
 
-    Notes
-    -----
     The conditions are Σ_i b_i Φ_i(τ) = 1/γ(τ) for every rooted tree τ with at most `order` nodes;
     for additive methods, for every choice of a matrix on each edge between inner nodes. Source:
     E. Hairer, S. P. Nørsett, G. Wanner, *Solving Ordinary Differential Equations I*, theorem

@@ -34,12 +34,8 @@ END, ERROR, SLOPES = 1, 2, 3
 class Evaluate(NamedTuple):
     """k = f(t + node dt, v).
 
-    Parameters
-    ----------
-    node : float
-        0 stands for t, 1 for t_next.
-    state, slope : int
-        The numbers of v and k among the vectors of the step.
+    ``node``: 0 stands for t, 1 for t_next.
+    ``state``, ``slope``: the numbers of v and k among the vectors of the step.
     """
 
     node: float
@@ -64,16 +60,10 @@ class Norm:
 class Combine(NamedTuple):
     """v = Σ terms, in one pass over memory.
 
-    Parameters
-    ----------
-    target : int
-        The number of v, which may be that of one of the terms.
-    terms : tuple of Term
-        At least one.
-    norm : int
-        The place of ‖v‖² in the results of the step, if it is wanted: of `Norm`.
-    is_read : bool
-        Whether v itself is read later, not only its norm.
+    ``target``: the number of v, which may be that of one of the terms.
+    ``terms``: at least one.
+    ``norm``: the place of ‖v‖² in the results of the step, if it is wanted: of `Norm`.
+    ``is_read``: whether v itself is read later, not only its norm.
     """
 
     target: int
@@ -86,14 +76,9 @@ class Combine(NamedTuple):
 class StepPasses:
     """The passes of a step.
 
-    Parameters
-    ----------
-    passes : tuple of Evaluate and Combine
-        In their order.
-    vectors : int
-        How many vectors there are, with the state.
-    known : tuple of Evaluate
-        The values of f that are known before.
+    ``passes``: in their order.
+    ``vectors``: how many vectors there are, with the state.
+    ``known``: the values of f that are known before.
     """
 
     passes: tuple[Evaluate | Combine, ...]
@@ -106,17 +91,11 @@ def tableau_passes(
 ) -> StepPasses:
     """Return the passes of a step of an explicit tableau.
 
-    Parameters
-    ----------
-    tableau : Tableau
-        The method's coefficients.
-    in_place : bool
-        Whether u_next overwrites u; the vector of u_next then only has the stages.
-    knows_first : bool
-        Whether k_1 is known.
-    estimates : bool
-        Whether the error is estimated; of it, the norm alone is found. The vector of the error by a
-        second embedded method follows the slopes.
+    ``tableau``: the method's coefficients.
+    ``in_place``: whether u_next overwrites u; the vector of u_next then only has the stages.
+    ``knows_first``: whether k_1 is known.
+    ``estimates``: whether the error is estimated; of it, the norm alone is found. The vector of the
+      error by a second embedded method follows the slopes.
     """
     passes: list[Evaluate | Combine] = []
     count, end = tableau.stages, STATE if in_place else END

@@ -16,13 +16,9 @@ ProductHook = Callable[[], AbstractContextManager[Any]]
 class Products:
     """Counts products, of right-hand sides and of linear solves, and calls a hook around them.
 
-    Attributes
-    ----------
-    count : int
-        Number of products so far.
-    hook : callable or None
-        Returns a context manager, inside of which a product is done. It is not called for products
-        that a CUDA graph or a call of the core does together with other work.
+    ``count``: number of products so far.
+    ``hook``: returns a context manager, inside of which a product is done. It is not called for
+      products that a CUDA graph or a call of the core does together with other work.
     """
 
     def __init__(self) -> None:

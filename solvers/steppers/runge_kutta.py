@@ -166,16 +166,12 @@ def combine(
 ) -> None:
     """Write u + Σ_i weights[i] vectors[i] into ``out``; on the CPU in one pass over memory.
 
-    Parameters
-    ----------
-    u : ndarray, shape (N,), or None
-        The first summand, which must not be ``out``; None stands for zero.
-    weights : sequence of float
-        The factors; vectors with factor 0 are not read.
-    vectors : sequence of ndarray, shape (N,)
-        At least as many vectors as factors.
-    out, work : ndarray, shape (N,)
-        Overwritten with the result, and with intermediate values.
+    ``u`` (ndarray, shape (N,), or None): the first summand, which must not be ``out``; None stands
+      for zero.
+    ``weights``: the factors; vectors with factor 0 are not read.
+    ``vectors`` (sequence of ndarray, shape (N,)): at least as many vectors as factors.
+    ``out``, ``work`` (ndarray, shape (N,)): overwritten with the result, and with intermediate
+      values.
     """
     used = [(float(w), vector) for w, vector in zip(weights, vectors, strict=False) if w != 0.0]
     if u is not None:

@@ -36,10 +36,7 @@ _NEGLIGIBLE = {"f": 1e-6, "F": 1e-6, "d": 1e-14, "D": 1e-14}  # of squares of mo
 class Acceleration:
     """Anderson's acceleration of the iteration δ += d(δ), from the last changes of δ and of d.
 
-    Parameters
-    ----------
-    vector : callable
-        Returns a new vector.
+    ``vector``: returns a new vector.
     """
 
     def __init__(self, vector: Callable[[], NDArray[Any]]) -> None:
@@ -91,17 +88,10 @@ class StageIteration:
     shrink by a factor of about c ‖∂A/∂u U‖ in an iteration. Steps have to resolve the time in which
     A changes.
 
-    Parameters
-    ----------
-    part : ImplicitPart
-        f.
-    solver : StageSolver
-        Solves the linear systems with the part's operator.
-    vector : callable
-        Returns a new vector.
+    ``part``: f.
+    ``solver``: solves the linear systems with the part's operator.
+    ``vector``: returns a new vector.
 
-    Notes
-    -----
     Storage: 3 vectors, and 14 if there are several iterations. Source: D. G. Anderson, J. ACM 12
     (1965); H. F. Walker, P. Ni, SIAM J. Numer. Anal. 49 (2011), eq. (2.1).
     """
@@ -126,25 +116,14 @@ class StageIteration:
     ) -> KrylovResult:
         """Improve δ until it solves the stage.
 
-        Parameters
-        ----------
-        first : KrylovResult
-            The solve from which δ comes, with A(t, w).
-        t, scale : float
-            t and c.
-        base : ndarray, shape (N,)
-            w.
-        right : ndarray, shape (N,)
-            r_0.
-        delta : ndarray, shape (N,)
-            δ; it is overwritten.
-        known : ndarray, shape (N,), optional
-            k, by default 0.
+        ``first``: the solve from which δ comes, with A(t, w).
+        ``t``, ``scale``: t and c.
+        ``base`` (ndarray, shape (N,)): w.
+        ``right`` (ndarray, shape (N,)): r_0.
+        ``delta`` (ndarray, shape (N,)): δ; it is overwritten.
+        ``known`` (ndarray, shape (N,)): k, by default 0.
 
-        Returns
-        -------
-        KrylovResult
-            The last linear solve, with the iterations of all. If it converged, the stage did.
+        Returns the last linear solve, with the iterations of all. If it converged, the stage did.
         """
         solve, iterations = first, first.iterations
         bound = _TOLERANCE[delta.dtype.char] * norm_over(None, right)

@@ -23,33 +23,21 @@ from .products import Products
 class StageSolver:
     """Solves (I - c A(t)) δ = r for one problem repeatedly.
 
-    Parameters
-    ----------
-    operator_at : callable
-        ``operator_at(t)`` returns A(t), the same object as long as A is the same.
-    like : ndarray, shape (N,)
-        A vector of the run.
-    scale : float
-        The number c for which the preconditioner is built first.
-    t0, dt : float
-        The preconditioner is built for A(t0 + dt), one of `DefaultPreconditioner` for A(t0): dt of
-        a resumed run differs where steps are adapted.
-    solver : str, mapping, callable or None
-        See `LinearSolver`.
-    preconditioner : str, object, callable or None
-        A name of `preconditioners.names`; an operator M ≈ (I - c A)⁻¹ as for `gmres`; or a function
-        ``(A, c) -> M``, called at first and whenever c changes, which may return None. Solves begin
-        with M r if ``M.is_near_inverse`` says that M was nearly the inverse when it was made. If
-        the function has a true ``is_optional``, a solve that fails is done again without M.
-    changes : bool
-        Whether the values of A change during the run, so that M is that of the present ones.
-    products : Products, optional
-        Counts the products with A.
-
-    Attributes
-    ----------
-    last : KrylovResult or None
-        The result of the last solve.
+    ``operator_at``: ``operator_at(t)`` returns A(t), the same object as long as A is the same.
+    ``like`` (ndarray, shape (N,)): a vector of the run.
+    ``scale``: the number c for which the preconditioner is built first.
+    ``t0``, ``dt``: the preconditioner is built for A(t0 + dt), one of `DefaultPreconditioner` for
+      A(t0): dt of a resumed run differs where steps are adapted.
+    ``solver``: see `LinearSolver`.
+    ``preconditioner``: a name of `preconditioners.names`; an operator M ≈ (I - c A)⁻¹ as for
+      `gmres`; or a function ``(A, c) -> M``, called at first and whenever c changes, which may
+      return None. Solves begin with M r if ``M.is_near_inverse`` says that M was nearly the inverse
+      when it was made. If the function has a true ``is_optional``, a solve that fails is done again
+      without M.
+    ``changes``: whether the values of A change during the run, so that M is that of the present
+      ones.
+    ``products``: counts the products with A.
+    ``last``: the result of the last solve.
     """
 
     def __init__(

@@ -59,24 +59,14 @@ class _Slope(NamedTuple):
 class _Lowered:
     """The passes of a step over certain vectors.
 
-    Attributes
-    ----------
-    passes : StepPasses
-        The passes.
-    vectors : list of ndarray
-        The vectors.
-    work : list of callable
-        What does the passes, one after the other.
-    numbers : Numbers
-        Those of the step.
-    slopes : dict of int to _Slope
-        The vectors that are values of f, by their numbers.
-    in_table : bool
-        Whether a table does the sums, and finds norms.
-    product_places : list of int
-        Which of the work are products.
-    program : callable or None
-        What does the work of so many steps in one call.
+    ``passes``: the passes.
+    ``vectors``: the vectors.
+    ``work``: what does the passes, one after the other.
+    ``numbers``: those of the step.
+    ``slopes`` (dict of int to _Slope): the vectors that are values of f, by their numbers.
+    ``in_table``: whether a table does the sums, and finds norms.
+    ``product_places``: which of the work are products.
+    ``program``: what does the work of so many steps in one call.
     """
 
     passes: StepPasses
@@ -100,20 +90,13 @@ class StepRunner:
     f = Σ_g f_g(t) P_g(u) + Σ_h f_h(t) s_h is evaluated without the s_h, which the sums after it
     take as further summands. So a value of f in memory lacks them, see `sum_of` and `whole_slope`.
 
-    Parameters
-    ----------
-    problem : TimeProblem
-        With ``rhs``, and perhaps with ``split_rhs()``.
-    like : ndarray, shape (N,)
-        A vector of the steps.
-    products : Products
-        Counts the products, or evaluations of f. Its hook is called around those of one step of
-        each `run` where a call of the core does all others.
-    results : int
-        How many squares of norms a step finds at most: the places of `Norm`, from the first on.
+    ``problem``: with ``rhs``, and perhaps with ``split_rhs()``.
+    ``like`` (ndarray, shape (N,)): a vector of the steps.
+    ``products``: counts the products, or evaluations of f. Its hook is called around those of one
+      step of each `run` where a call of the core does all others.
+    ``results``: how many squares of norms a step finds at most: the places of `Norm`, from the
+      first on.
 
-    Notes
-    -----
     On a device a step is a CUDA graph after a few ones, if f can be captured. Its numbers (weights
     times dt and functions of time) are in a table on the device, so that the same graph serves all
     steps; the host computes and copies those of some steps ahead.
@@ -161,12 +144,9 @@ class StepRunner:
     ) -> None:
         """Take steps one after the other, at most `MAX_STEPS`; do not wait for a device.
 
-        Parameters
-        ----------
-        steps : sequence of (StepPasses, vectors, StepTimes)
-            Each step's passes, the vectors (N,) in the order of their numbers, and the times.
-        measures : bool
-            Whether the norms that passes speak of are found, see `squares`.
+        ``steps`` (sequence of (StepPasses, vectors, StepTimes)): each step's passes, the vectors
+          (N,) in the order of their numbers, and the times.
+        ``measures``: whether the norms that passes speak of are found, see `squares`.
         """
         if self._is_on_device and self._is_captured():
             return self._run_captured(steps)
