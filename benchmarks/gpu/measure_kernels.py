@@ -32,7 +32,7 @@ from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.trials import Trial
 from batchkron.spec.kron import KronSpec
 from benchmarks.gpu.cases.cases import KRON, PDE
-from benchmarks.gpu.measured_kernels import MeasuredKernel, write
+from benchmarks.gpu.fit import MeasuredKernel, write
 from benchmarks.shapes import KronMatmul
 
 SMALL_SIZES = tuple(range(2, 17))  # of factors of random products

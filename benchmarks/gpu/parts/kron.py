@@ -13,7 +13,7 @@ from benchmarks.gpu.cases.floors import kron_bytes, kron_floor, precision_floor
 from benchmarks.gpu.data import KronSubject, buffers_of, contender_of, subject_of
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import cublas, torch_chain
-from benchmarks.gpu.peers.chains import chain, places
+from benchmarks.gpu.peers.chains import chain, places, run_all
 from benchmarks.gpu.report.report import Cell
 from benchmarks.shapes import KronMatmul
 
@@ -75,7 +75,7 @@ def single_calls(shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]
                 for one, size in zip(arrays, (step.C, step.K), strict=True)
             )
             calls.append(partial(bk.gekmm, [factors[step.mode]], view, out=into))
-        return partial(cublas.run_all, calls)
+        return partial(run_all, calls)
 
     return [bound(x, y) for x, y in pairs]
 

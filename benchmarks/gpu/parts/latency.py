@@ -3,7 +3,6 @@
 Operators are called by `apply`; functions, eagerly only, with and without `out=`.
 """
 
-import statistics
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.core.checks import relative_error
-from benchmarks.core.device_timing import call_microseconds, elapsed, random_array
+from benchmarks.core.device_timing import call_microseconds, random_array, timed
 from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report.report import Cell
@@ -21,7 +20,6 @@ from benchmarks.gpu.report.report import Cell
 POWERS = ("2^3", "8^2", "4^4")
 GOALS = {"call": 8.0, "node": 2.5}  # µs, of an eager call and of one in a graph
 CALLS = 2000  # between two synchronisations
-NODES = 100  # calls in a graph
 REPEATS = 11
 
 
@@ -34,7 +32,8 @@ def latency_cells(_: Choice) -> Iterator[Cell]:
         expected = op.apply(x.get())
         out = cupy.empty(expected.shape)
         call = partial(device.apply, x, out=out)
-        times = {"call": call_microseconds(call, CALLS, REPEATS), "node": node_microseconds(call)}
+        node = timed([call]).microseconds
+        times = {"call": call_microseconds(call, CALLS, REPEATS), "node": node}
         for kind, goal in GOALS.items():
             ours = {"microseconds": times[kind], "relative_error": error_of(out, expected)}
             yield Cell("latency", f"{name} {kind}", "float64", ours, figures=Figures(goal))
@@ -79,17 +78,3 @@ def function_calls() -> Iterator[tuple[str, Callable[[], Any], Any]]:
         yield f"kron {name}", partial(bk.kron, *factors), expected
     a, b = (random_array((8, 4, 4), "float64") for _ in range(2))
     yield "batched_gemm 8: 4x4", partial(bk.batched_gemm, a, b), a.get() @ b.get()
-
-
-def node_microseconds(call: Callable[[], object]) -> float:
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    with stream:
-        call()
-        stream.begin_capture()
-        for _ in range(NODES):
-            call()
-        graph = stream.end_capture()
-        graph.launch(stream)
-        times = [elapsed(stream, lambda: graph.launch(stream)) for _ in range(REPEATS)]
-    return statistics.median(times) / NODES

@@ -1,12 +1,14 @@
 """A Kron-Matmul as a chain of matrix multiplies that any BLAS can do. Pure arithmetic on sizes."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from benchmarks.shapes import KronMatmul
 
+Call = Callable[[], object]
 FORMS = ("in place", "turned")
 
 
@@ -61,6 +63,23 @@ def places(count: int, x: Any, out: Any, buffers: Sequence[Any]) -> Iterator[tup
         target = out if number == count - 1 else buffers[number % 2]
         yield source, target
         source = target
+
+
+def run_all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def kron_calls(
+    shape: KronMatmul, factors: Sequence[Any], pairs: Any, buffers: Any, multiply: Any
+) -> dict[str, list[Call]]:
+    """The calls of each form of the chain, by ``multiply(step, factor, source, target)``."""
+
+    def bound(steps: Sequence[Multiply], x: Any, y: Any) -> Call:
+        ends = zip(steps, places(len(steps), x, y, buffers), strict=True)
+        return partial(run_all, [multiply(one, factors[one.mode], *pair) for one, pair in ends])
+
+    return {form: [bound(chain(shape, form), *pair) for pair in pairs] for form in FORMS}
 
 
 @dataclass(frozen=True)

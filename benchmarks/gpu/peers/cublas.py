@@ -5,19 +5,19 @@ which CuPy has loaded is called directly: the same kernels, and nothing on the h
 """
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import cupy
 
-from benchmarks.gpu.peers.chains import FORMS, Gemm, Multiply, chain, gemm, places
+from benchmarks.gpu.peers import chains
+from benchmarks.gpu.peers.chains import Call, Gemm, Multiply, gemm
 from benchmarks.shapes import KronMatmul
 
 Array = Any  # cupy.ndarray
-Call = Callable[[], object]
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for compute capability 9.0
 _TYPES = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
@@ -75,23 +75,12 @@ def library() -> Library:
     return Library()
 
 
-def run_all(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()
-
-
-def bound(steps: Sequence[Multiply], factors: Sequence[Array], *given: Any) -> Call:
-    blas, calls = library(), []
-    for step, (source, target) in zip(steps, places(len(steps), *given), strict=True):
-        calls.append(blas.call(gemm(step), factors[step.mode], source, target))
-    return partial(run_all, calls)
-
-
 def kron_calls(
     shape: KronMatmul, factors: Sequence[Array], pairs: Sequence[Any], buffers: Sequence[Array]
 ) -> dict[str, list[Call]]:
     """The calls of each form of the chain. ``factors`` are A_k (outputs, inputs) on the device."""
-    return {
-        form: [bound(chain(shape, form), factors, *pair, buffers) for pair in pairs]
-        for form in FORMS
-    }
+
+    def multiply(step: Multiply, *given: Array) -> Call:
+        return library().call(gemm(step), *given)
+
+    return chains.kron_calls(shape, factors, pairs, buffers, multiply)

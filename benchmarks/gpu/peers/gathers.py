@@ -12,8 +12,7 @@ import cupy
 
 from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.peers import cublas, torch_chain
-from benchmarks.gpu.peers.chains import Multiply, gemm
-from benchmarks.gpu.peers.cublas import Call
+from benchmarks.gpu.peers.chains import Call, Multiply, gemm, run_all
 
 Array = Any
 
@@ -48,7 +47,7 @@ def cublas_calls(
         calls.append(cublas.library().call(one, gathered, source, target))
     result = buffers[case.modes % 2].reshape(-1, case.CONTRIBUTIONS, case.block)
     calls.append(partial(cupy.sum, result, axis=1, out=y))
-    return {"": [partial(cublas.run_all, calls)]}
+    return {"": [partial(run_all, calls)]}
 
 
 def torch_calls(
@@ -68,4 +67,4 @@ def torch_calls(
         out = target.view(count, step.others, n)
         calls.append(partial(torch.bmm, vectors, gathered.transpose(1, 2), out=out))
     calls.append(partial(result.index_add_, 0, tensor(outputs), buffers[case.modes % 2]))
-    return {"": [partial(cublas.run_all, calls)]}
+    return {"": [partial(run_all, calls)]}

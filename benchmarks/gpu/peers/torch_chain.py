@@ -1,10 +1,11 @@
 """Chains of torch's multiplies, on the memory of CuPy's arrays. torch need not be installed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
-from benchmarks.gpu.peers.chains import FORMS, Multiply, chain, places
+from benchmarks.gpu.peers import chains
+from benchmarks.gpu.peers.chains import Call, Multiply
 from benchmarks.shapes import KronMatmul
 
 try:
@@ -13,7 +14,6 @@ except ImportError:
     torch = None
 
 Tensor = Any
-Call = Callable[[], object]
 
 
 @cache
@@ -50,25 +50,9 @@ def multiply(step: Multiply, factor: Tensor, x: Tensor, y: Tensor) -> Call:
     return partial(torch.bmm, vectors.transpose(1, 2), matrices, out=out)
 
 
-def bound(steps: Sequence[Multiply], factors: Sequence[Tensor], *given: Any) -> Call:
-    calls = [
-        multiply(step, factors[step.mode], *pair)
-        for step, pair in zip(steps, places(len(steps), *given), strict=True)
-    ]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
-
-
 def kron_calls(
     shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any], buffers: Sequence[Any]
 ) -> dict[str, list[Call]]:
     matrices, between = ([tensor(one) for one in arrays] for arrays in (factors, buffers))
     vectors = [[tensor(one).view(-1) for one in pair] for pair in pairs]
-    return {
-        form: [bound(chain(shape, form), matrices, *pair, between) for pair in vectors]
-        for form in FORMS
-    }
+    return chains.kron_calls(shape, matrices, vectors, between, multiply)
