@@ -175,10 +175,8 @@ def list_fields(document: Document, modes: int, order: str) -> dict[str, Field]:
 def decode_list(document: Document) -> ListContent:
     """Check the document of a list's file and return its content.
 
-    Raises
-    ------
-    ProblemFileError
-        If a check fails; the text names the dataset, and the first wrong entry.
+    Raises `ProblemFileError` if a check fails; the text names the dataset, and the first wrong
+    entry.
     """
     check_attributes(document, {}, _OPTIONAL_ATTRIBUTES)
     order = document.attributes.get("matrix_order", _ORDERS[0])

@@ -73,14 +73,9 @@ def choose_form(form: str, device: str, unknowns: int) -> OperatorForm:
 class TermGroup:
     """All terms that have the same function of time, up to a constant factor.
 
-    Parameters
-    ----------
-    time : TimeFunction
-        The function, without its constant factor; that of constant terms is 1.
-    operator : Operator
-        The sum of the terms on the grid, each times its constant factor.
-    source : SparseGridOperator, optional
-        The operator from which a dense one was made; it is used for validation.
+    ``time``: the function, without its constant factor; that of constant terms is 1.
+    ``operator``: the sum of the terms on the grid, each times its constant factor.
+    ``source``: the operator from which a dense one was made; it is used for validation.
     """
 
     time: TimeFunction

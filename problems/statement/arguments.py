@@ -29,10 +29,8 @@ __all__ = ["AnyTerm", "axes_of", "exact_of", "initial_of", "sources_of", "terms_
 def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """Return the axes as a tuple.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If there are none, one is not an Axis, or two have the same name.
+    Raises `TypeError`, `ValueError` if there are none, one is not an Axis, or two have the same
+    name.
     """
     box = tuple(axes) if not isinstance(axes, Axis) else (axes,)
     if not box:
@@ -54,11 +52,8 @@ def terms_of(
     They are the terms, among them the penalties of pointwise ones; the gains; and the pointwise
     terms.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If one is not a term or acts along an axis that the PDE does not have, or if there are
-        neither terms nor sources.
+    Raises `TypeError`, `ValueError` if one is not a term or acts along an axis that the PDE does
+    not have, or if there are neither terms nor sources.
     """
     given = with_named_axes(_flatten(terms), axes)
     at_points = tuple(
@@ -107,11 +102,8 @@ def exact_of(
 
     Without an exact solution it is ((), None).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is of another kind, names an axis that the PDE does not have, takes other arguments,
-        or is a text and no formula.
+    Raises `TypeError`, `ValueError` if it is of another kind, names an axis that the PDE does not
+    have, takes other arguments, or is a text and no formula.
     """
     if exact is None:
         return (), None
@@ -136,11 +128,8 @@ def initial_of(
 
     It is None if it is that of ``exact_function``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is of another kind, names an axis that the PDE does not have, is a text and no
-        formula, or is left out or "from exact" without an exact solution.
+    Raises `TypeError`, `ValueError` if it is of another kind, names an axis that the PDE does not
+    have, is a text and no formula, or is left out or "from exact" without an exact solution.
     """
     known = bool(exact) or exact_function is not None
     if initial is None and not known:
@@ -169,11 +158,9 @@ def sources_of(
 ) -> tuple[tuple[Separable, ...] | str, tuple[FunctionOfAxes, ...]]:
     """Return the separable parts of the sources, or "from exact", and those that are functions.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If they are of another kind, name an axis that the PDE does not have, are texts and no
-        formulas, or are "from exact" without an exact solution of separable parts.
+    Raises `TypeError`, `ValueError` if they are of another kind, name an axis that the PDE does not
+    have, are texts and no formulas, or are "from exact" without an exact solution of separable
+    parts.
     """
     if isinstance(sources, str) and sources == FROM_EXACT:
         if not exact:
@@ -199,11 +186,8 @@ def volumes_of(
 ) -> dict[Axis, Function]:
     """Return the volume elements by axis, leaving out those that are the number 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If ``volume`` is not a mapping of the PDE's axes (or their names) to functions of one array
-        or positive numbers.
+    Raises `TypeError`, `ValueError` if ``volume`` is not a mapping of the PDE's axes (or their
+    names) to functions of one array or positive numbers.
     """
     if not isinstance(volume, Mapping):
         raise TypeError(

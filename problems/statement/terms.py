@@ -47,20 +47,16 @@ FactorKind: TypeAlias = Literal["div", "grad", "penalty", "mass"]
 class TermFactor:
     """One operator along one axis, a factor of a `Term`.
 
-    Attributes
-    ----------
-    kind : {"div", "grad", "penalty", "mass"}
-        ∂(g f)/∂x, g ∂f/∂x, the damping of jumps between cells, or g f.
-    axis : Axis
-        The axis of x, along which it acts.
-    coefficient : callable or float
-        g, a function of the axis's own coordinate.
-    flux : {"upwind", "central", "downwind", "by degree"} or None
-        From which side of an edge f is taken. None is "upwind"; but in a chain div @ grad it is
-        the side that fits the other factor and the other chains along the axis. "by degree" is for
-        such chains only: central for even degrees, None for odd ones.
-    boundary : (condition, condition) or None
-        Conditions of this factor alone at the two ends; None derives them from the PDE's.
+    ``kind`` ({"div", "grad", "penalty", "mass"}): ∂(g f)/∂x, g ∂f/∂x, the damping of jumps between
+      cells, or g f.
+    ``axis``: the axis of x, along which it acts.
+    ``coefficient``: g, a function of the axis's own coordinate.
+    ``flux`` ({"upwind", "central", "downwind", "by degree"} or None): from which side of an edge f
+      is taken. None is "upwind"; but in a chain div @ grad it is the side that fits the other
+      factor and the other chains along the axis. "by degree" is for such chains only: central for
+      even degrees, None for odd ones.
+    ``boundary`` ((condition, condition) or None): conditions of this factor alone at the two ends;
+      None derives them from the PDE's.
     """
 
     kind: FactorKind

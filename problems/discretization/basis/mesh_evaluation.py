@@ -27,8 +27,6 @@ def evaluate_at(
     array (m,) is taken as coordinates. Raises ValueError for other shapes and for points outside
     the domain.
 
-    Notes
-    -----
     Open meshes (``sparse=True`` of `numpy.meshgrid`) are evaluated axis by axis, which takes less
     work than all of their points one by one.
     """

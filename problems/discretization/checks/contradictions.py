@@ -82,28 +82,16 @@ def contradictions_of_exact(
 ) -> list[str]:
     """Return how the exact solution contradicts the conditions at the ends of the axes.
 
-    Parameters
-    ----------
-    pde : Statement
-        The PDE, with an exact solution or without.
-    times : sequence of float
-        Times at which values that are far off raise an error.
-    later : sequence of float
-        Times at which they are only part of the result, since a formula may be exact for a limited
-        time.
+    ``pde``: the PDE, with an exact solution or without.
+    ``times``: times at which values that are far off raise an error.
+    ``later``: times at which they are only part of the result, since a formula may be exact for a
+      limited time.
 
-    Returns
-    -------
-    list of str
-        One text with numbers for each end where something is wrong, and one if the initial state is
-        far from the exact solution. Empty if there is no exact solution, or if its function cannot
-        be called at the ends.
-
-    Raises
-    ------
-    ValueError
-        If exact jumps between the ends of a periodic axis, or differs from the values that
-        Dirichlet or Inflow gives, by more than a tenth of its largest value.
+    Result: one text with numbers for each end where something is wrong, and one if the initial
+    state is far from the exact solution. Empty if there is no exact solution, or if its function
+    cannot be called at the ends. Raises `ValueError` if exact jumps between the ends of a periodic
+    axis, or differs from the values that Dirichlet or Inflow gives, by more than a tenth of its
+    largest value.
     """
     if not pde.exact and pde.exact_function is None:
         return []
@@ -158,16 +146,11 @@ def _initial_far_from_exact(pde: Statement) -> Iterator[str]:
 class _Mismatch(NamedTuple):
     """A contradiction at an end of an axis.
 
-    Attributes
-    ----------
-    place : object
-        Key of the condition or end; of several contradictions with one key the worst is reported.
-    relative : float
-        The difference relative to the largest value of the solution or flux.
-    fatal : bool
-        Whether it is an error if ``relative`` exceeds `MAX_MISMATCH`.
-    text, advice : str
-        What is wrong, and what to do.
+    ``place``: key of the condition or end; of several contradictions with one key the worst is
+      reported.
+    ``relative``: the difference relative to the largest value of the solution or flux.
+    ``fatal``: whether it is an error if ``relative`` exceeds `MAX_MISMATCH`.
+    ``text``, ``advice``: what is wrong, and what to do.
     """
 
     place: object

@@ -38,21 +38,12 @@ class JumpWarning(UserWarning):
 def jumps_inside_cells(pde: Statement, space: DGSpace) -> Iterator[str]:
     """Find coefficients and volume elements that jump inside a finest cell.
 
-    Parameters
-    ----------
-    pde : Statement
-        The PDE.
-    space : DGSpace
-        Axes and finest levels.
+    ``pde``: the PDE.
+    ``space``: axes and finest levels.
 
-    Yields
-    ------
-    str
-        The text of a warning for each function with such a jump: where it is, and how an edge
-        comes there. A jump at an edge is none of these: derivatives take both sides' values there.
+    Yields the text of a warning for each function with such a jump: where it is, and how an edge
+    comes there. A jump at an edge is none of these: derivatives take both sides' values there.
 
-    Notes
-    -----
     A function is sampled at the Gauss points of the finest cells. Between those samples whose
     difference does not follow from their neighbours', the place of the largest change is looked for
     until its interval is as small as the distance up to which a jump belongs to an edge. Layers of

@@ -35,23 +35,14 @@ def values_given_at_outflow(
     In the flux g f of such a term the datum replaces f. If the datum is zero, nothing flows out, f
     piles up at the end, and the operator may have growing modes.
 
-    Parameters
-    ----------
-    terms : sequence of ResolvedTerm
-        The right-hand side, as `resolve` splits it by the signs of coefficients.
-    space : DGSpace
-        Axes, levels, degree, volume elements.
-    run : (float, float)
-        The run's beginning and end, for coefficients in time.
+    ``terms``: the right-hand side, as `resolve` splits it by the signs of coefficients.
+    ``space``: axes, levels, degree, volume elements.
+    ``run``: the run's beginning and end, for coefficients in time.
 
-    Yields
-    ------
-    str
-        The text of a warning for each such end of an axis. There is no warning where nothing flows
-        because the coefficient or the volume element is zero; where the datum is zero and a second
-        derivative has zero flux, so that the end is a wall; or where the boundary penalty of a
-        second derivative with the same condition damps f at the end more than the flow amplifies
-        it.
+    Yields the text of a warning for each such end of an axis. There is no warning where nothing
+    flows because the coefficient or the volume element is zero; where the datum is zero and a
+    second derivative has zero flux, so that the end is a wall; or where the boundary penalty of a
+    second derivative with the same condition damps f at the end more than the flow amplifies it.
     """
     for axis in space.axes:
         for side in SIDES:

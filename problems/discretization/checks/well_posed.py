@@ -83,24 +83,15 @@ def refuse_backward_diffusion(
 ) -> None:
     """Refuse a PDE whose diffusion is backward somewhere.
 
-    Parameters
-    ----------
-    terms : sequence of Term
-        The right-hand side. Terms with fields have coefficients that depend on the state: the axes
-        of their second derivatives are left out, but for `field_range`.
-    space : DGSpace
-        Axes, levels, degree.
-    run : (float, float)
-        The run's beginning and end.
-    field_range : callable, optional
-        Returns the smallest and largest value of the product of a term's fields at the beginning,
-        None if that is not known. Along each axis on its own, the diffusion there is refused if it
-        is backward even with the most favourable of these values.
+    ``terms``: the right-hand side. Terms with fields have coefficients that depend on the state:
+      the axes of their second derivatives are left out, but for `field_range`.
+    ``space``: axes, levels, degree.
+    ``run``: the run's beginning and end.
+    ``field_range``: returns the smallest and largest value of the product of a term's fields at the
+      beginning, None if that is not known. Along each axis on its own, the diffusion there is
+      refused if it is backward even with the most favourable of these values.
 
-    Raises
-    ------
-    ValueError
-        The text has the terms, the value or matrix, where it is, and what to do.
+    Raises `ValueError`: the text has the terms, the value or matrix, where it is, and what to do.
     """
     orders = [_order_along(term) for term in terms]
     higher = {axis for own in orders if sum(own.values()) > 2 for axis in own}
@@ -133,19 +124,12 @@ def refuse_backward_diffusion_at_points(
 ) -> None:
     """Refuse pointwise diffusion that is backward somewhere, at random places and in a run.
 
-    Parameters
-    ----------
-    terms : sequence of PointwiseTerm
-        The pointwise terms of a right-hand side; those without a derivative before F are left out.
-    axes : tuple of Axis
-        The PDE's axes.
-    run : (float, float)
-        The run's beginning and end.
+    ``terms``: the pointwise terms of a right-hand side; those without a derivative before F are
+      left out.
+    ``axes``: the PDE's axes.
+    ``run``: the run's beginning and end.
 
-    Raises
-    ------
-    ValueError
-        The text has the term and the time.
+    Raises `ValueError`: the text has the term and the time.
     """
     places = sample_places(axes)
     ones = np.ones_like(places[0])

@@ -24,10 +24,7 @@ __all__ = ["SampledFields"]
 class SampledFields:
     """The fields of a PDE with their functions sampled, each field once.
 
-    Parameters
-    ----------
-    space : DGSpace
-        Axes, levels, degree, volume elements.
+    ``space``: axes, levels, degree, volume elements.
     """
 
     def __init__(self, space: DGSpace) -> None:

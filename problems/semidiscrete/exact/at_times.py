@@ -23,12 +23,8 @@ class ExactAtTimes(ExactFunction):
 
     Errors against it are those against the `ExactSolution` of that time, for any number of axes.
 
-    Attributes
-    ----------
-    function : SeparableOnAxes
-        The function.
-    space : DGSpace
-        Axes, finest levels, degree and volume elements.
+    ``function``: the function.
+    ``space``: axes, finest levels, degree and volume elements.
     """
 
     function: SeparableOnAxes

@@ -45,8 +45,6 @@ def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.fl
     That is ∫ (F_r - P F_r)(F_s - P F_s) dx with F_r = Π_k Φ_kr, (m, m); its diagonal entries are
     sums of non-negative terms. The grid may be any set of cells, such as an adaptive one.
 
-    Notes
-    -----
     Consider all multi-indices whose entries are 1-D cells or "the remainder beyond the finest
     level". Each one outside the grid has a longest prefix (i_1, …, i_k) that also begins a cell of
     the grid. So for every such prefix of length k, sum over the cells and the remainder of the next

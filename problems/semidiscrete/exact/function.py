@@ -96,12 +96,8 @@ class ExactFunction:
 class FunctionOnGrid:
     """Projections of an `ExactFunction` on a grid, and errors of states against it.
 
-    Parameters
-    ----------
-    exact : ExactFunction
-        The function.
-    grid : SparseGrid
-        The grid.
+    ``exact``: the function.
+    ``grid``: the grid.
     """
 
     def __init__(self, exact: ExactFunction, grid: SparseGrid) -> None:

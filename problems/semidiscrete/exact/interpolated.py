@@ -25,19 +25,11 @@ class InterpolatedOnGrid:
     The interpolant has one degree more than states, so that its own error, which is not part of the
     errors that are returned, is of higher order than theirs.
 
-    Parameters
-    ----------
-    function : callable
-        f(x_1, …, x_d, t), of one array for each axis.
-    space : DGSpace
-        Axes, degree and volume elements.
-    grid : SparseGrid
-        The grid.
+    ``function``: f(x_1, …, x_d, t), of one array for each axis.
+    ``space``: axes, degree and volume elements.
+    ``grid``: the grid.
 
-    Raises
-    ------
-    ValueError
-        If the grid is not closed downward, or the degree has no points.
+    Raises `ValueError` if the grid is not closed downward, or the degree has no points.
     """
 
     def __init__(self, function: Callable[..., Any], space: DGSpace, grid: SparseGrid) -> None:

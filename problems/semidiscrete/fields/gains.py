@@ -88,8 +88,6 @@ class _Sum:
 class MaxwellianOfState:
     """The projection of ν M on a problem's grid, with the moments that the state has.
 
-    Notes
-    -----
     Each evaluation takes O(points_x points_v) operations for all Gauss points of the finest cells,
     and about as many numbers of storage.
     """
@@ -146,23 +144,12 @@ def _moments_of(v: Axis) -> list[FieldExpression]:
 class _Projection:
     """The projection of values at Gauss points on the hierarchical basis of an axis.
 
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    level, degree : int
-        Finest level, and degree.
-    count : int or None
-        Gauss points of a cell; None are those of `CellPoints`.
-    device : {"cpu", "cuda"}
-        Where the values are.
-
-    Attributes
-    ----------
-    points : ndarray, shape (cells * count,), float64
-        The Gauss points of all cells.
-    cells : int
-        Number of finest cells.
+    ``axis``: the axis.
+    ``level``, ``degree``: finest level, and degree.
+    ``count``: Gauss points of a cell; None are those of `CellPoints`.
+    ``device`` ({"cpu", "cuda"}): where the values are.
+    ``points`` (ndarray, shape (cells * count,), float64): the Gauss points of all cells.
+    ``cells``: number of finest cells.
     """
 
     def __init__(self, axis: Axis, level: int, degree: int, count: int | None, device: str) -> None:

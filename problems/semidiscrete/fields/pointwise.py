@@ -36,10 +36,6 @@ class PointwiseOfState:
     """The sum of all pointwise terms of a problem, which may have none, for a state.
 
     The state's values at the points are computed once for all functions on the same points.
-
-    Parameters
-    ----------
-    problem : ProblemValue
     """
 
     def __init__(self, problem: ProblemValue) -> None:

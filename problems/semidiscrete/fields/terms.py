@@ -150,15 +150,9 @@ class FieldTerms:
     the entries of their blocks along the fields' axes to one vector, and has the operator copy them
     from there. Nothing is planned, and on a device nothing is copied to the host.
 
-    Parameters
-    ----------
-    problem : ProblemValue
-        The problem.
-    terms : sequence of OperatorTerm
-        Terms of the problem, with fields or without.
+    ``problem``: the problem.
+    ``terms``: terms of the problem, with fields or without.
 
-    Notes
-    -----
     Storage: the operator, the matrices of its sweeps with fields twice, and a vector of the blocks'
     entries. A product with a state first replaces the operator's values, so that threads take
     turns, and on a device all products have to be on one stream.

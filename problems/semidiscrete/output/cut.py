@@ -30,12 +30,8 @@ Counts: TypeAlias = Mapping[Axis, int] | Mapping[str, int] | Mapping[AxisOrName,
 class Cut:
     """What is done to the axes of a state that are not shown.
 
-    Attributes
-    ----------
-    places : tuple of (Axis, float)
-        The axes that are fixed, and where.
-    summed : tuple of Axis
-        The axes that are integrated over.
+    ``places``: the axes that are fixed, and where.
+    ``summed``: the axes that are integrated over.
     """
 
     places: tuple[tuple[Axis, float], ...] = ()

@@ -40,14 +40,9 @@ class StateQuantity:
 
     `batchkron.solvers.evolve` measures it if it is given in ``watch=``.
 
-    Attributes
-    ----------
-    name : str
-        Its name, such as "energy".
-    label : str
-        What it is, as a formula.
-    unit : str
-        Its unit, if the problem's ``units`` have one by its name; else empty.
+    ``name``: its name, such as "energy".
+    ``label``: what it is, as a formula.
+    ``unit``: its unit, if the problem's ``units`` have one by its name; else empty.
     """
 
     name: str
