@@ -23,10 +23,7 @@ __all__ = ["Position", "lenard_bernstein", "position_among", "with_position"]
 
 @dataclass(frozen=True)
 class Position(Axis):
-    """Stands for the one axis beside some velocities, until the terms are put into a PDE.
-
-    ``velocities``: the velocities.
-    """
+    """Stands for the one axis beside some velocities, until the terms are put into a PDE."""
 
     velocities: tuple[Axis, ...] = ()
 

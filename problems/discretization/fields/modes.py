@@ -29,7 +29,6 @@ FieldPart: TypeAlias = Literal[-1, 0, 1]
 class FieldMode:
     """The multiplication by a part of a field along one axis, in the hierarchical basis.
 
-    ``axis``: the axis.
     ``level``, ``degree``: finest level and degree.
     ``field``: without functions: they are replaced by `Samples`, see `sampling`.
     ``part`` ({1, -1, 0}): as of `FieldPart`.

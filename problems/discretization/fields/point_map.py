@@ -46,7 +46,6 @@ class Channel(NamedTuple):
 class PointMap:
     """Several functions at the Gauss points of the finest cells, from hierarchical coefficients.
 
-    ``axis``: the axis.
     ``level``, ``degree``: finest level, and degree of the basis.
     ``channels``: what is computed.
     ``device`` ({"cpu", "cuda"}): where.

@@ -29,7 +29,6 @@ _MAX_PROJECTION = 128
 class CellPoints:
     """The Gauss points of the finest cells of an axis, those of `dg_matrices.mass_blocks`.
 
-    ``axis``: the axis.
     ``level``, ``degree``: finest level, and degree of the basis.
     ``module``: numpy or cupy, the library of all arrays that are given and returned.
     ``cells``, ``count``: number of cells, and of points in each.

@@ -100,7 +100,6 @@ def div_matrix(
 ) -> NodalMatrix:
     """Return the operator ∂(g f)/∂x with a numerical flux.
 
-    ``axis``: the axis.
     ``level``, ``degree``: finest level and degree.
     ``coefficient``: g; the sign of its value at an edge determines which side is upwind there.
     ``flux`` ({"upwind", "central", "downwind", "left", "right"}): from which side of an edge f is

@@ -29,7 +29,6 @@ _ROUNDING = 1e-12  # dV at an end counts as zero below this share of its largest
 class VolumeElement:
     """dV(x) on the finest cells of one axis.
 
-    ``axis``: the axis.
     ``level``, ``degree``: finest level and degree.
     ``function``: dV, positive inside the axis; it may vanish at its ends, as r² does at r = 0.
 

@@ -34,7 +34,6 @@ class CellWeight:
     """A function of a problem's axes and of fields.
 
     ``function``: it has one array for each axis, then one for each field.
-    ``fields``: the fields.
     ``places``: the number of each field's axis.
     """
 
@@ -52,7 +51,6 @@ class CellWeight:
 class StateWeight:
     """A weight whose fields have the values of one state.
 
-    ``weight``: the weight.
     ``axes``: the problem's axes.
     ``values``: the values of each field at points of its axis.
     ``t``: the state's time, for error texts.

@@ -41,7 +41,6 @@ class Following:
     Both are made at once: threads that ask for them at the same time may each get their own, but
     never terms that another one's graph changes.
 
-    ``terms``: the terms.
     ``problem``: the problem's parts.
     ``steady``: returns the groups of terms without fields that do not depend on time.
     ``repeated``: A(u) u of all terms that do not depend on time, whose calls take turns; None where

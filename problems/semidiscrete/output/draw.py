@@ -39,7 +39,6 @@ class View:
 
     ``output``: the output of the problem.
     ``u`` (ndarray, shape (N,), float64): the state.
-    ``t``: its time.
     ``cut``: what is done to the axes that are not shown; one axis or two are left.
     ``exact`` (ndarray, shape (N,), float64, or None): the exact solution's projection on the grid,
       if it is known at this time.
