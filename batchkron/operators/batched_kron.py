@@ -45,10 +45,13 @@ from batchkron.operators.recovered_terms import KnownTerms, TermsOfList
 from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
 from batchkron.spec.batch import (
     batch_spec,
+    conjugated,
     identity_flags,
     module_of_batch,
+    of_dtype,
     pool_arrays,
     pool_values,
+    transposed,
     weight_values,
 )
 from batchkron.spec.kron import (
@@ -543,30 +546,13 @@ class BatchedKron(TermsOfList, BlockOperator):
         return BatchedKron._from_spec(spec, self._tune, None, None, self._choice.wanted)
 
     def _build_transpose(self) -> BatchedKron:
-        spec = self._spec
-        pools = tuple(np.ascontiguousarray(pool.swapaxes(-1, -2)) for pool in spec.pools)
-        swapped = replace(
-            spec,
-            pools=pools,
-            inputs=spec.outputs,
-            outputs=spec.inputs,
-            num_inputs=spec.num_outputs,
-            num_outputs=spec.num_inputs,
-        )
-        return self._like(swapped)
+        return self._like(transposed(self._spec))
 
     def _build_conjugate(self) -> BatchedKron:
-        spec = self._spec
-        pools = tuple(pool.conj() for pool in spec.pools)
-        conjugate = replace(spec, pools=pools, weights=spec.weights.conj())
-        return self._like(conjugate)
+        return self._like(conjugated(self._spec))
 
     def _build_as(self, dtype: np.dtype[Any]) -> BatchedKron:
-        spec = self._spec
-        pools = tuple(pool.astype(dtype) for pool in spec.pools)
-        weights = spec.weights.astype(dtype)
-        converted = replace(spec, pools=pools, weights=weights, dtype=dtype)
-        return self._like(converted)
+        return self._like(of_dtype(self._spec, dtype))
 
     def declare_terms(self, terms: KroneckerTerms) -> None:
         """Declare the Kronecker terms on a grid from which the batch list was made.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -313,3 +314,28 @@ def _checked_count(indices: NDArray[np.int64], count: int | None, name: str) -> 
             + ("" if count is None else f", because num_{name} is {limit}")
         )
     return limit
+
+
+def transposed(spec: BatchSpec) -> BatchSpec:
+    """Return the list of A^T."""
+    pools = tuple(np.ascontiguousarray(pool.swapaxes(-1, -2)) for pool in spec.pools)
+    return replace(
+        spec,
+        pools=pools,
+        inputs=spec.outputs,
+        outputs=spec.inputs,
+        num_inputs=spec.num_outputs,
+        num_outputs=spec.num_inputs,
+    )
+
+
+def conjugated(spec: BatchSpec) -> BatchSpec:
+    """Return the list of conj(A)."""
+    pools = tuple(pool.conj() for pool in spec.pools)
+    return replace(spec, pools=pools, weights=spec.weights.conj())
+
+
+def of_dtype(spec: BatchSpec, dtype: np.dtype[Any]) -> BatchSpec:
+    """Return the list of A in another dtype."""
+    pools = tuple(pool.astype(dtype) for pool in spec.pools)
+    return replace(spec, pools=pools, weights=spec.weights.astype(dtype), dtype=dtype)

@@ -17,7 +17,14 @@ from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
 from batchkron.operators.recovered_terms import KnownTerms, TermsOfList
-from batchkron.spec.batch import pool_arrays, pool_values, weight_values
+from batchkron.spec.batch import (
+    conjugated,
+    of_dtype,
+    pool_arrays,
+    pool_values,
+    transposed,
+    weight_values,
+)
 from batchkron.spec.kron import Array, BatchSpec
 
 __all__ = ["DistributedBatch"]
@@ -136,29 +143,17 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         move.make(self.communicator, own, (out, received), together)
         self._local._run(blocks, y, outer, inner, alpha, accumulate)
 
+    def _like(self, spec: BatchSpec) -> DistributedBatch:
+        return DistributedBatch(spec, self.ranks, self.layout.rows, self._bounds)
+
     def _build_transpose(self) -> DistributedBatch:
-        spec = self._spec
-        pools = tuple(np.ascontiguousarray(pool.swapaxes(-1, -2)) for pool in spec.pools)
-        swapped = replace(
-            spec,
-            pools=pools,
-            inputs=spec.outputs,
-            outputs=spec.inputs,
-            num_inputs=spec.num_outputs,
-            num_outputs=spec.num_inputs,
-        )
-        return DistributedBatch(swapped, self.ranks, self.layout.rows, self._bounds)
+        return self._like(transposed(self._spec))
 
     def _build_conjugate(self) -> DistributedBatch:
-        pools = tuple(pool.conj() for pool in self._spec.pools)
-        conjugate = replace(self._spec, pools=pools, weights=self._spec.weights.conj())
-        return DistributedBatch(conjugate, self.ranks, self.layout.rows, self._bounds)
+        return self._like(conjugated(self._spec))
 
     def _build_as(self, dtype: np.dtype[Any]) -> DistributedBatch:
-        pools = tuple(pool.astype(dtype) for pool in self._spec.pools)
-        weights = self._spec.weights.astype(dtype)
-        converted = replace(self._spec, pools=pools, weights=weights, dtype=dtype)
-        return DistributedBatch(converted, self.ranks, self.layout.rows, self._bounds)
+        return self._like(of_dtype(self._spec, dtype))
 
 
 def _elements(bounds: Sequence[int], size: int) -> tuple[int, ...]:
