@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, cast, overload
 
 import numpy as np
@@ -352,7 +353,27 @@ class Identity(Operator, IdentityFactor):
         return self._arrays.ones(self.shape[0], self.dtype)  # type: ignore[no-any-return]
 
 
-class ScaledOperator(MultipleMethods["Operator"], Operator):
+class _OfOperators(Operator):
+    """What is made of other operators: its relatives are made of their relatives."""
+
+    @abstractmethod
+    def _with(self, change: Callable[[Operator], Operator]) -> Operator:
+        """Return what is made in the same way of the changed operators."""
+
+    def _build_transpose(self) -> Operator:
+        return self._with(lambda one: one.T)
+
+    def _build_conjugate(self) -> Operator:
+        return self._with(lambda one: one._relative("conjugate"))
+
+    def _build_as(self, dtype: np.dtype[Any]) -> Operator:
+        return self._with(lambda one: one.astype(dtype))
+
+    def _build_on(self, device: str) -> Operator:
+        return self._with(lambda one: one.to(device))
+
+
+class ScaledOperator(MultipleMethods["Operator"], _OfOperators):
     """The operator c A; usually written as ``c * A``."""
 
     def __init__(self, scalar: complex, operator: Operator) -> None:
@@ -390,17 +411,11 @@ class ScaledOperator(MultipleMethods["Operator"], Operator):
     def _reserve(self, outer: int, inner: int) -> None:
         self.operator._reserve(outer, inner)
 
-    def _build_transpose(self) -> ScaledOperator:
-        return ScaledOperator(self.scalar, self.operator.T)
+    def _with(self, change: Callable[[Operator], Operator]) -> Operator:
+        return ScaledOperator(self.scalar, change(self.operator))
 
-    def _build_conjugate(self) -> ScaledOperator:
+    def _build_conjugate(self) -> Operator:
         return ScaledOperator(np.conj(self.scalar), self.operator._relative("conjugate"))
-
-    def _build_as(self, dtype: np.dtype[Any]) -> ScaledOperator:
-        return ScaledOperator(self.scalar, self.operator.astype(dtype))
-
-    def _build_on(self, device: str) -> ScaledOperator:
-        return ScaledOperator(self.scalar, self.operator.to(device))
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of c A."""
@@ -423,7 +438,7 @@ class ScaledOperator(MultipleMethods["Operator"], Operator):
         return self.scalar * self.operator.trace()
 
 
-class SumOperator(SumMethods["Operator"], Operator):
+class SumOperator(SumMethods["Operator"], _OfOperators):
     """The operator A_1 + … + A_m; usually written as ``A + B``."""
 
     def __init__(self, terms: Sequence[Operator]) -> None:
@@ -464,17 +479,8 @@ class SumOperator(SumMethods["Operator"], Operator):
         for term in self.terms:
             term._reserve(outer, inner)
 
-    def _build_transpose(self) -> SumOperator:
-        return SumOperator([term.T for term in self.terms])
-
-    def _build_conjugate(self) -> SumOperator:
-        return SumOperator([term._relative("conjugate") for term in self.terms])
-
-    def _build_as(self, dtype: np.dtype[Any]) -> SumOperator:
-        return SumOperator([term.astype(dtype) for term in self.terms])
-
-    def _build_on(self, device: str) -> SumOperator:
-        return SumOperator([term.to(device) for term in self.terms])
+    def _with(self, change: Callable[[Operator], Operator]) -> Operator:
+        return SumOperator(list(map(change, self.terms)))
 
     def kronecker_terms(self) -> KroneckerTerms:
         """Return the terms of all summands; multiples of `Identity` become one on their product."""
@@ -519,7 +525,7 @@ class SumOperator(SumMethods["Operator"], Operator):
         return sum(term.trace() for term in self.terms)
 
 
-class ComposedOperator(CompositionMethods["Operator"], Operator):
+class ComposedOperator(CompositionMethods["Operator"], _OfOperators):
     """The operator A B; usually written as ``A @ B``.
 
     A chain of compositions is evaluated from right to left with two buffers in turn. Each thread,
@@ -603,17 +609,11 @@ class ComposedOperator(CompositionMethods["Operator"], Operator):
             return super().inverse()
         return ComposedOperator._of([link.inverse() for link in reversed(self.links)])
 
-    def _build_transpose(self) -> ComposedOperator:
+    def _build_transpose(self) -> Operator:
         return ComposedOperator._of([link.T for link in reversed(self.links)])
 
-    def _build_conjugate(self) -> ComposedOperator:
-        return ComposedOperator._of([link._relative("conjugate") for link in self.links])
-
-    def _build_as(self, dtype: np.dtype[Any]) -> ComposedOperator:
-        return ComposedOperator._of([link.astype(dtype) for link in self.links])
-
-    def _build_on(self, device: str) -> ComposedOperator:
-        return ComposedOperator._of([link.to(device) for link in self.links])
+    def _with(self, change: Callable[[Operator], Operator]) -> Operator:
+        return ComposedOperator._of(list(map(change, self.links)))
 
 
 class PowerOperator(ComposedOperator):
@@ -629,11 +629,11 @@ class PowerOperator(ComposedOperator):
         links = links_of(operator) * exponent
         self._prepare(links if len(links) > 1 else [*links, one, one][:2], (operator, exponent))
 
-    def _build_on(self, device: str) -> PowerOperator:
+    def _build_on(self, device: str) -> Operator:
         return PowerOperator(self.args[0].to(device), self.args[1])
 
 
-class InverseOperator(Operator):
+class InverseOperator(_OfOperators):
     """The operator A⁻¹ by a factorisation of A; usually written as ``A.inverse()``."""
 
     def __init__(self, operator: Operator) -> None:
@@ -665,17 +665,8 @@ class InverseOperator(Operator):
         else:
             target[...] = product
 
-    def _build_transpose(self) -> InverseOperator:
-        return InverseOperator(self.operator.T)
-
-    def _build_conjugate(self) -> InverseOperator:
-        return InverseOperator(self.operator._relative("conjugate"))
-
-    def _build_as(self, dtype: np.dtype[Any]) -> InverseOperator:
-        return InverseOperator(self.operator.astype(dtype))
-
-    def _build_on(self, device: str) -> InverseOperator:
-        return InverseOperator(self.operator.to(device))
+    def _with(self, change: Callable[[Operator], Operator]) -> Operator:
+        return InverseOperator(change(self.operator))
 
     def solve(self, b: ArrayLike) -> Array:
         """Solve A⁻¹ x = b: x = A b."""
