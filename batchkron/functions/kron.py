@@ -370,18 +370,19 @@ def batched_gemm(
         return in_kind(batched_gemm, kind, a, b, c, **scales, **ids)  # type: ignore[no-any-return]
     alpha, beta = as_scalar(alpha, "alpha"), as_scalar(beta, "beta")
     transpose_b = as_flag(transpose_b, "transpose_b")
-    spec = gemm_spec(a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids))
-    module = array_module(spec.a)
-    if spec.c is None or beta == 0:
-        result: Array = module.zeros(spec.shape, spec.a.dtype)
+    given = a, b, c, alpha, beta, transpose_b, (a_ids, b_ids, c_ids)
+    left, right, previous, chosen, shape = gemm_spec(*given)
+    module, dtype = array_module(left), left.dtype
+    if previous is None or beta == 0:
+        result: Array = module.zeros(shape, dtype)
     else:
-        result = module.empty(spec.shape, spec.a.dtype)
-        module.multiply(spec.c, beta, out=result, dtype=result.dtype)
+        result = module.empty(shape, dtype)
+        module.multiply(previous, beta, out=result, dtype=dtype)
     multiply = backend_for(module).batched_gemm
-    if is_finite(alpha, result.dtype):
-        multiply(spec.a, spec.b, result, alpha, transpose_b, spec.ids)
+    if is_finite(alpha, dtype):
+        multiply(left, right, result, alpha, transpose_b, chosen)
     else:
-        product: Array = module.zeros(spec.shape, spec.a.dtype)
-        multiply(spec.a, spec.b, product, 1.0, transpose_b, spec.ids)
+        product: Array = module.zeros(shape, dtype)
+        multiply(left, right, product, 1.0, transpose_b, chosen)
         result += times(alpha, product)
     return result

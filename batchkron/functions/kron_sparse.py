@@ -81,14 +81,14 @@ def kronecker_sparse_multiply(
         kind = common_kind(values=values, x=x, out=out)
         options: dict[str, Any] = {"layout": layout, "precision": precision, "out": out}
         return in_kind(kronecker_sparse_multiply, kind, values, x, **options)  # type: ignore[no-any-return]
-    call = kron_sparse_call(values, x, layout, precision)
-    chosen = backend_for(array_module(call.x))
+    matrices, vectors, outer, inner, shape, given = kron_sparse_call(values, x, layout, precision)
+    chosen, dtype = backend_for(array_module(vectors)), vectors.dtype
     if out is None:
-        target = chosen.empty(call.shape, call.dtype)
+        target = chosen.empty(shape, dtype)
     else:
-        check_output(out, call.shape, call.dtype, call.given)
-        target = out if is_plain(out) else chosen.empty(call.shape, call.dtype)
-    chosen.multiply_kron_sparse(call.values, call.x, target, call.outer, call.inner, precision)
+        check_output(out, shape, dtype, given)
+        target = out if is_plain(out) else chosen.empty(shape, dtype)
+    chosen.multiply_kron_sparse(matrices, vectors, target, outer, inner, precision)
     if out is None or target is out:
         return target
     out[...] = target

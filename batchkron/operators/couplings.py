@@ -7,28 +7,15 @@ ancestors and neighbours on coarser levels are called coarser cells here.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Connections", "Half", "Ids", "Part", "joined", "levels_of", "narrow", "row_range"]
+__all__ = ["Connections", "Ids", "Part", "joined", "levels_of", "narrow", "row_range"]
 
 Ids: TypeAlias = NDArray[np.int64]  # or int32 for arrays that are stored, see `narrow`
 Part: TypeAlias = Literal["upper", "lower", "full"]
-
-
-class Half(NamedTuple):
-    """The upper or lower part of a 1-D operator, its blocks sorted by the finer cell.
-
-    ``fine``, ``coarse`` (ndarray of int64, (count,)): the finer 1-D cell of each block, or its
-      input if both have the same level; the other cell.
-    ``blocks`` (ndarray of int64, (count,)): the index of each block.
-    """
-
-    fine: Ids
-    coarse: Ids
-    blocks: Ids
 
 
 class Connections:
@@ -49,16 +36,19 @@ class Connections:
         """Return the pairs of the transposed operator, with the blocks in the same order."""
         return Connections(self.columns, self.rows)
 
-    def half(self, part: Part) -> Half:
-        """Return the part "upper" or "lower".
+    def half(self, part: Part) -> tuple[Ids, Ids, Ids]:
+        """Return the part "upper" or "lower", its blocks sorted by the finer cell.
+
+        That are the finer 1-D cell of each block, or its input if both have the same level; the
+        other cell; and the index of each block, each (count,).
 
         Blocks of the upper part map a cell to a coarser level, so that the input is the finer cell;
         those of the lower part map to a finer level. Those that keep the level are in the upper
         part, or in the lower one if there are no others in the upper, so that one part is empty.
         """
         if part == "upper":
-            return Half(self.columns[self._upper], self.rows[self._upper], self._upper)
-        return Half(self.rows[self._lower], self.columns[self._lower], self._lower)
+            return self.columns[self._upper], self.rows[self._upper], self._upper
+        return self.rows[self._lower], self.columns[self._lower], self._lower
 
     @cached_property
     def _upper(self) -> Ids:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -15,26 +13,6 @@ Ids = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Indices into a, b and c, each (products,)."""
 
 
-@dataclass(frozen=True, slots=True)
-class GemmSpec:
-    """A validated batch of multiplies c[ids[2][i]] += alpha a[ids[0][i]] b[ids[1][i]].
-
-    ``a`` (ndarray, (count_a, m, k)): C-contiguous, of the dtype of the result.
-    ``b`` (ndarray, (count_b, k, n) or transposed (count_b, n, k)): C-contiguous, of the dtype of
-      the result.
-    ``c`` (ndarray, (count_c, m, n), or None): as the user passed it; scaled by beta before the
-      products are added.
-    ``ids`` (tuple of three ndarrays of int64, each (products,)): indices into a, b and the result.
-    ``shape``: the result's shape (count_c, m, n).
-    """
-
-    a: Array
-    b: Array
-    c: Array | None
-    ids: Ids
-    shape: tuple[int, int, int]
-
-
 def gemm_spec(
     a: ArrayLike,
     b: ArrayLike,
@@ -43,8 +21,11 @@ def gemm_spec(
     beta: complex,
     transpose_b: bool,
     given_ids: tuple[ArrayLike | None, ArrayLike | None, ArrayLike | None],
-) -> GemmSpec:
+) -> tuple[Array, Array, Array | None, Ids, tuple[int, int, int]]:
     """Validate one call of `batchkron.batched_gemm`.
+
+    Returns a and b, C-contiguous and of the dtype of the result; c as the user passed it; the
+    indices into a, b and the result; and the result's shape (count_c, m, n).
 
     Raises `ValueError`, `TypeError`, `IndexError` as `batchkron.batched_gemm` documents.
     """
@@ -71,13 +52,7 @@ def gemm_spec(
     ids, count_c = _ids(
         given_ids, len(left), len(right), None if previous is None else len(previous)
     )
-    return GemmSpec(
-        ready(left, dtype),
-        ready(right, dtype),
-        previous,
-        ids,
-        (count_c, m, n),
-    )
+    return ready(left, dtype), ready(right, dtype), previous, ids, (count_c, m, n)
 
 
 def _ids(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -45,24 +44,6 @@ class Pattern(NamedTuple):
     def nonzeros(self) -> int:
         """The number of entries that may be non-zero, a b c d."""
         return math.prod(self)
-
-
-@dataclass(frozen=True, slots=True)
-class KronSparseCall:
-    """One validated call of `batchkron.kronecker_sparse_multiply`.
-
-    ``values``, (a, b, c, d), and ``x``, (outer, a c d, inner) elements, are C-contiguous and of the
-    dtype of the result, which has ``shape``. ``given`` are both as the user passed them: an output
-    must not overlap them.
-    """
-
-    values: Array
-    x: Array
-    outer: int
-    inner: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    given: tuple[Array, Array]
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
@@ -140,8 +121,12 @@ def split_vectors(
 
 def kron_sparse_call(
     values: ArrayLike, x: ArrayLike, layout: str, precision: str | None = None
-) -> KronSparseCall:
+) -> tuple[Array, Array, int, int, tuple[int, ...], tuple[Array, Array]]:
     """Validate one call of `batchkron.kronecker_sparse_multiply`.
+
+    Returns values (a, b, c, d) and x, (outer, a c d, inner) elements, C-contiguous and of the dtype
+    of the result; outer and inner; the result's shape; and both as the user passed them: an output
+    must not overlap them.
 
     Raises `ValueError`, `TypeError` as `batchkron.kronecker_sparse_multiply` documents.
     """
@@ -154,6 +139,5 @@ def kron_sparse_call(
         dtype = given.dtype
     else:
         dtype = compute_dtype(given, vectors)
-    return KronSparseCall(
-        ready(given, dtype), ready(vectors, dtype), outer, inner, shape, dtype, (given, vectors)
-    )
+    matrices, x = ready(given, dtype), ready(vectors, dtype)
+    return matrices, x, outer, inner, shape, (given, vectors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,19 +18,7 @@ from batchkron.operators.couplings import Ids
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.spec.kron import Array
 
-__all__ = ["OwnedCells", "ProblemOperators", "on_device_of"]
-
-
-@dataclass(frozen=True, eq=False)
-class OwnedCells:
-    """Which cells of a sparse grid ranks own.
-
-    ``cells`` (ndarray of int64, (cells, modes)): sorted lexicographically.
-    ``bounds`` (tuple of int, (parts + 1,)): where the ranks' cells begin and end.
-    """
-
-    cells: Ids
-    bounds: tuple[int, ...]
+__all__ = ["ProblemOperators", "on_device_of"]
 
 
 class ProblemOperators:
@@ -53,12 +41,12 @@ class ProblemOperators:
         device: str,
         max_imbalance: float,
         make_other: Callable[[Operator, Ranks], DistributedOperator | None],
-        before: OwnedCells | None = None,
+        before: tuple[Ids, tuple[int, ...]] | None = None,
     ) -> None:
         self._ranks, self._device, self._before = ranks, device, before
         self._make_other = make_other
         self.max_imbalance = max_imbalance
-        self.owned: OwnedCells | None = None
+        self.owned: tuple[Ids, tuple[int, ...]] | None = None
         self.imbalance, self.is_rebalanced = 1.0, False
 
     def on_another_grid(self) -> ProblemOperators:
@@ -97,8 +85,8 @@ class ProblemOperators:
         if self.owned is None:
             work = np.sum([work_of_cells(*each) for each in listed], axis=0)
             cells = listed[0][1][: len(work)]
-            self.owned = OwnedCells(cells, self._bounds(work, cells))
-        bounds = self.owned.bounds
+            self.owned = cells, self._bounds(work, cells)
+        bounds = self.owned[1]
         return [
             DistributedSweeps(op._spec, each, self._ranks, 1, bounds)
             for op, each in zip(sweeps, listed, strict=True)
@@ -108,7 +96,7 @@ class ProblemOperators:
         """Return where the ranks' cells begin and end."""
         parts = self._ranks.grid[1]
         if self._before is not None:
-            kept = moved_bounds(self._before.cells, self._before.bounds, cells)
+            kept = moved_bounds(*self._before, cells)
             self.imbalance = _imbalance(work, kept)
             if self.imbalance <= self.max_imbalance:
                 return kept

@@ -10,7 +10,7 @@ import numpy as np
 from batchkron.operators.coupled_pairs import coupled_pairs
 from batchkron.operators.couplings import Ids, row_range
 from batchkron.operators.recovered_terms.grouping import ambiguous_modes
-from batchkron.operators.recovered_terms.products import Entries, Products, TermsNotFoundError
+from batchkron.operators.recovered_terms.products import Products, TermsNotFoundError
 from batchkron.spec.kron import Array
 
 __all__ = ["FoundBlocks", "diagonal_factors", "term_factors"]
@@ -62,21 +62,21 @@ def term_factors(products: Products, group: Ids, modes: tuple[int, ...]) -> dict
         )
     entries = {mode: products.entries(group, mode) for mode in modes}
     for mode in ambiguous or modes[::-1]:
-        blocks = _summed(products, group, mode, entries[mode])
+        blocks = _summed(products, group, mode, entries[mode][1])
         if blocks is not None:
             break
     else:
         raise TermsNotFoundError(
             f"the products that act on modes {modes} differ where a Kronecker product would not"
         )
-    found = {mode: FoundBlocks(entries[mode].keys, products.width, blocks)}
+    found = {mode: FoundBlocks(entries[mode][0], products.width, blocks)}
     for other in modes:
         if other != mode:
-            own = entries[other]
-            known = np.zeros(len(own.keys), np.int64)
-            known[own.numbers] = products.ids[other][group]
+            keys, numbers = entries[other]
+            known = np.zeros(len(keys), np.int64)
+            known[numbers] = products.ids[other][group]
             matrices = products.pools[other][known]
-            found[other] = FoundBlocks(own.keys, products.width, matrices)
+            found[other] = FoundBlocks(keys, products.width, matrices)
     _check_pairs(products, len(np.unique(products.pairs(group))), modes, found)
     return found
 
@@ -97,14 +97,15 @@ def _check_pairs(
         )
 
 
-def _summed(products: Products, group: Ids, mode: int, entries: Entries) -> Array | None:
+def _summed(products: Products, group: Ids, mode: int, entries: Ids) -> Array | None:
     """Return Σ scalar · matrix over the products of a pair of blocks, for each pair of 1-D cells.
 
-    None if the pairs of blocks of one pair of 1-D cells have different sums.
+    ``entries`` are the pairs of 1-D cells of the products, by their numbers. None if the pairs of
+    blocks of one pair of 1-D cells have different sums.
     """
     pairs = products.pairs(group)
-    order = np.lexsort((pairs, entries.numbers))
-    pairs, numbers = pairs[order], entries.numbers[order]
+    order = np.lexsort((pairs, entries))
+    pairs, numbers = pairs[order], entries[order]
     starts = np.flatnonzero(np.concatenate(([True], pairs[1:] != pairs[:-1])))
     owner = numbers[starts]  # a pair of blocks has one pair of 1-D cells
     is_lead = np.concatenate(([True], owner[1:] != owner[:-1]))

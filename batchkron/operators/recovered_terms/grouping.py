@@ -47,17 +47,17 @@ def ambiguous_modes(products: Products, group: Ids, modes: tuple[int, ...]) -> l
         return []
     found = []
     for mode in modes:
-        entries, ids = products.entries(group, mode), products.ids[mode][group]
-        known = np.zeros(len(entries.keys), np.int64)
-        known[entries.numbers] = ids
-        if (known[entries.numbers] != ids).any():
+        (keys, numbers), ids = products.entries(group, mode), products.ids[mode][group]
+        known = np.zeros(len(keys), np.int64)
+        known[numbers] = ids
+        if (known[numbers] != ids).any():
             found.append(mode)
     return found
 
 
 def _nodes(products: Products, part: Ids, mode: int) -> Ids:
     """Return the number of each product's node in a mode."""
-    numbers = products.entries(part, mode).numbers
+    numbers = products.entries(part, mode)[1]
     keys = numbers * np.int64(len(products.pools[mode])) + products.ids[mode][part]
     return np.asarray(np.unique(keys, return_inverse=True)[1]).ravel()
 

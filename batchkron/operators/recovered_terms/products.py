@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +11,11 @@ from batchkron.operators.couplings import Ids
 from batchkron.operators.distinct_matrices import distinct_matrices
 from batchkron.spec.kron import Array, BatchSpec
 
-__all__ = ["Entries", "Products", "TermsNotFoundError", "has_other_multiples", "multiples"]
+__all__ = ["Products", "TermsNotFoundError", "has_other_multiples", "multiples"]
 
 
 class TermsNotFoundError(TypeError):
     """Why a batch list is no sum of Kronecker terms on a grid: the end of a sentence."""
-
-
-class Entries(NamedTuple):
-    """The distinct pairs (row, column) of 1-D cells of some products in one mode.
-
-    ``keys`` (ndarray of int64, (count,)): row * width + column, ascending.
-    ``numbers`` (ndarray of int64, (products,)): which of them each product has.
-    """
-
-    keys: Ids
-    numbers: Ids
 
 
 class Products:
@@ -87,12 +75,15 @@ class Products:
             for kind, part in zip(kinds, parts, strict=True)
         ]
 
-    def entries(self, chosen: Ids, mode: int) -> Entries:
-        """Return the pairs of 1-D cells of some products in a mode."""
+    def entries(self, chosen: Ids, mode: int) -> tuple[Ids, Ids]:
+        """Return the distinct pairs of 1-D cells of some products in a mode, and which each has.
+
+        Pairs, (count,), are row * width + column, ascending.
+        """
         rows = self.cells[self.outputs[chosen], mode]
         columns = self.cells[self.inputs[chosen], mode]
         keys, numbers = np.unique(rows * np.int64(self.width) + columns, return_inverse=True)
-        return Entries(keys, numbers.ravel())
+        return keys, numbers.ravel()
 
     def pairs(self, chosen: Ids) -> Ids:
         """Return a number for the pair of blocks of each product."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,27 +30,21 @@ _MAX_CACHE_BYTES = 64 << 20  # of a thread's solvers together; chosen by hand
 _MAX_CPU_BYTES = 1 << 20  # of one solver on the CPU; larger systems take much longer than set-up
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedSolver:
-    solver: KrylovMethod
-    place: object  # keeps a device's stream: while it lives, no other one has its address
-    nbytes: int
-
-
 class _SolverCache(threading.local):
     """The solver objects of a thread, the latest one last."""
 
     def __init__(self) -> None:
-        self.entries: dict[Hashable, _CachedSolver] = {}
+        # a place keeps a device's stream: while it lives, no other one has its address
+        self.entries: dict[Hashable, tuple[KrylovMethod, object]] = {}
 
-    def keep(self, key: Hashable, entry: _CachedSolver) -> None:
+    def keep(self, key: Hashable, solver: KrylovMethod, place: object) -> None:
         """Keep one more, and drop the oldest ones as far as that is too many."""
-        if entry.nbytes > (_MAX_CPU_BYTES if entry.place is None else _MAX_CACHE_BYTES):
+        if solver.nbytes > (_MAX_CPU_BYTES if place is None else _MAX_CACHE_BYTES):
             return
-        self.entries[key] = entry
-        total = sum(each.nbytes for each in self.entries.values())
+        self.entries[key] = solver, place
+        total = sum(each.nbytes for each, _ in self.entries.values())
         while total > _MAX_CACHE_BYTES or len(self.entries) > _MAX_CACHED_SOLVERS:
-            total -= self.entries.pop(next(iter(self.entries))).nbytes
+            total -= self.entries.pop(next(iter(self.entries)))[0].nbytes
 
 
 _cache = _SolverCache()
@@ -118,10 +111,10 @@ def solve_once(
         if entry is None:
             solver = method(size, dtype, like=rhs, batched=batched, **given)
         else:
-            solver = entry.solver
+            solver = entry[0]
         result = solver.solve(A, rhs, x0, M=M, **options)
         solver.forget_operands()
-        _cache.keep(key, entry or _CachedSolver(solver, place[1], solver.nbytes))
+        _cache.keep(key, solver, place[1])
         return result
 
     if type(b) is not np.ndarray and any_foreign(b):
