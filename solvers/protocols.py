@@ -140,7 +140,6 @@ def refuse_unwritten(problem: Any, t: float, initial: NDArray[Any]) -> None:
     """Raise TypeError if a right-hand side does not write to ``out``.
 
     ``problem``: with ``initial`` and ``rhs``, which is evaluated once or twice.
-    ``t``: the time.
     ``initial`` (ndarray, shape (N,)): the state for which it is evaluated.
 
     Raises `TypeError` if ``rhs`` leaves ``out`` unchanged.
@@ -186,7 +185,6 @@ def implicit_operator_of(problem: Any, t: float) -> Any:
 
     ``problem``: with ``implicit_operator_at(t)`` or ``implicit_operator``; otherwise as for
       `operator_of`.
-    ``t``: the time.
 
     Returns a linear operator of shape (N, N). Raises `TypeError` if the problem has no operator.
     """
@@ -224,7 +222,6 @@ def operator_of(problem: Any, t: float) -> Any:
     """Return A(t), the linear part of f(t, u) = A(t) u + s(t).
 
     ``problem``: with ``operator_at(t)`` or ``operator``.
-    ``t``: the time.
 
     Returns a linear operator of shape (N, N). Raises `TypeError` if the problem has neither.
     """

@@ -23,7 +23,6 @@ class CommandError(click.ClickException):
     """An error that ends the command.
 
     ``message``: the error text: what was expected, what was given, and what to do.
-    ``exit_code``: the exit status.
     """
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.USAGE) -> None:

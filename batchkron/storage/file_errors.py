@@ -12,7 +12,6 @@ from batchkron.errors import ProblemFileError
 def translated(path: str, place: str) -> Iterator[None]:
     """Turn whatever h5py raises into one ProblemFileError that names the place.
 
-    ``path``: the file.
     ``place``: what is being read, such as "dataset 'initial'".
 
     Raises `ProblemFileError` for every exception but MemoryError, which is passed on unchanged.

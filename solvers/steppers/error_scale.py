@@ -19,7 +19,6 @@ class ErrorScale:
     For a number atol the size of e is ‖e‖₂ / (atol + rtol ‖u‖₂), for a vector it is the root of the
     mean square of e_i / (atol_i + rtol |u_i|).
 
-    ``rtol``: the relative tolerance.
     ``atol`` (float or ndarray, shape (N,)): the absolute tolerance.
     """
 

@@ -59,8 +59,6 @@ class _Slope(NamedTuple):
 class _Lowered:
     """The passes of a step over certain vectors.
 
-    ``passes``: the passes.
-    ``vectors``: the vectors.
     ``work``: what does the passes, one after the other.
     ``numbers``: those of the step.
     ``slopes`` (dict of int to _Slope): the vectors that are values of f, by their numbers.

@@ -55,7 +55,6 @@ def execute(
     """Check all options, run, and write the files.
 
     ``chosen``: the problem.
-    ``options``: the options.
     ``words``: the arguments of the command line after "run", for the text that says how to resume.
     ``ranks``: the ranks that share the state; all of them call this function.
 

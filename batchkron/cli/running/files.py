@@ -21,9 +21,7 @@ class RunFiles:
 
     ``result``: the result file.
     ``checkpoint``: the file of checkpoints, if any are written.
-    ``plot``: the plot.
     ``resume``: the checkpoint from which the run continues.
-    ``movie``: the movie.
     """
 
     result: Path

@@ -127,7 +127,6 @@ class PicturesDuringRun:
     """Makes the pictures of a run.
 
     ``plan``: when.
-    ``problem``: the problem.
     ``cut``: what is done to axes that are not drawn.
     ``movie``: the file of a movie, which is written at the end, with the same colours in all
       pictures.

@@ -21,7 +21,6 @@ __all__ = ["RunReport"]
 class RunReport:
     """The data of a finished run.
 
-    ``run``: the run.
     ``result``: its end, with the whole state and the whole problem.
     ``content``: the content of the result file, with the errors against the exact solution.
     ``product_seconds``: the time that products with the operator took.

@@ -23,7 +23,6 @@ class PhiFunctions:
     """Σ_k t^k φ_k(t A) v_k for a Kronecker sum A = A_1 ⊕ … ⊕ A_d and a fixed t.
 
     ``operator``: the operator A, on the device of the vectors.
-    ``t``: the time.
 
     Raises `ValueError` if t A is not finite. `TypeError` if t is not a number.
 

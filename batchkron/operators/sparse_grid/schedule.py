@@ -42,7 +42,6 @@ MatrixSums: TypeAlias = dict[tuple[int, tuple[int, ...]], _SumOfMatrices]
 class Sweep(NamedTuple):
     """A sweep: the sum of c_term A_matrix along one mode, as pairs of coupled cells.
 
-    ``mode``: the mode.
     ``edges``: pairs of coupled cells; their blocks are those of the sum.
     ``pairs`` (tuple of (matrix, term)): the summands; matrix -1 is the identity, term -1 the
       coefficient 1.
