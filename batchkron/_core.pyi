@@ -15,12 +15,7 @@ class StepTable:
     def begin(self) -> None: ...
     def write(self, first: int, rows: NDArray[np.float64]) -> None: ...
     def sum_pass(
-        self,
-        first: int,
-        vectors: Sequence[_Array],
-        out: _Array | None,
-        result: int,
-        ends: bool,
+        self, first: int, vectors: Sequence[_Array], out: _Array | None, result: int, ends: bool
     ) -> Pass: ...
     def read(self, count: int) -> NDArray[np.float64]: ...
 

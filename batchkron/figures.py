@@ -54,9 +54,7 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     figure = Figure(
-        figsize=(width, height),
-        dpi=_DOTS_PER_INCH,
-        layout=ConstrainedLayoutEngine(wspace=0.05),
+        figsize=(width, height), dpi=_DOTS_PER_INCH, layout=ConstrainedLayoutEngine(wspace=0.05)
     )
     FigureCanvasAgg(figure)
     if title:

@@ -80,9 +80,7 @@ def describe_system_error(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def usage_errors(
-    kinds: tuple[type[Exception], ...] = (ValueError, TypeError),
-) -> Iterator[None]:
+def usage_errors(kinds: tuple[type[Exception], ...] = (ValueError, TypeError)) -> Iterator[None]:
     """Turn exceptions about values that the user chose into usage errors of the command.
 
     ``kinds``: the types of these exceptions.

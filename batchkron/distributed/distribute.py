@@ -18,10 +18,7 @@ from batchkron.distributed.kronecker_sparse.sparse_plan import make_sparse_plan
 from batchkron.distributed.lists.batched_kron import DistributedBatch
 from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks, distributed_parts
-from batchkron.distributed.preconditioners.combination import (
-    DistributedCombination,
-    SumOfGrids,
-)
+from batchkron.distributed.preconditioners.combination import DistributedCombination, SumOfGrids
 from batchkron.distributed.preconditioners.like_operator import is_combination, like_operator
 from batchkron.distributed.problems.operators import ProblemOperators, on_device_of
 from batchkron.distributed.problems.problem import DistributedProblem, SeparableProblem

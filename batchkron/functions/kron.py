@@ -18,12 +18,7 @@ from batchkron.backends import backend_for, reserve, tuned_plans, tuning_for
 from batchkron.functions.kron_fast_path import fast_multiply
 from batchkron.spec.batch import batch_of_systems
 from batchkron.spec.gemm import gemm_spec
-from batchkron.spec.identities import (
-    Factor,
-    IdentityFactor,
-    is_identity,
-    with_marks_as_matrices,
-)
+from batchkron.spec.identities import Factor, IdentityFactor, is_identity, with_marks_as_matrices
 from batchkron.spec.kron import (
     Array,
     KronCall,

@@ -327,10 +327,7 @@ class InterpolatedKroneckerLinearOperator(LinearOperator):
         if not batch:
             points = (
                 None if given is None else given[index]
-                for given, index in (
-                    (self.left_points, row_index),
-                    (self.right_points, col_index),
-                )
+                for given, index in ((self.left_points, row_index), (self.right_points, col_index))
             )
             rows, columns = self.left[row_index], self.right[col_index]
             return type(self)(self.base_linear_op, rows, columns, *points)

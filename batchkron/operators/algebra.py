@@ -16,25 +16,14 @@ from batchkron.array_kinds import any_foreign
 from batchkron.arrays import as_array, is_scalar, is_sparse, refuse_masked, to_host
 from batchkron.backends import Backend, building_on
 from batchkron.operators.diagonal_blocks import DiagonalBlocks
-from batchkron.operators.direct_combinations import (
-    CompositionMethods,
-    MultipleMethods,
-    SumMethods,
-)
+from batchkron.operators.direct_combinations import CompositionMethods, MultipleMethods, SumMethods
 from batchkron.operators.direct_methods import DirectOperator
 from batchkron.operators.eigenvalue_order import arranged
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
 from batchkron.operators.layouts import layouts_of_composition, layouts_of_sum
 from batchkron.operators.linear_operator import Scalar, Vectors
 from batchkron.spec.identities import IdentityFactor
-from batchkron.spec.kron import (
-    Array,
-    as_scalar,
-    check_dtype,
-    is_finite,
-    scaled_dtype,
-    times,
-)
+from batchkron.spec.kron import Array, as_scalar, check_dtype, is_finite, scaled_dtype, times
 
 # Alignment of each of two buffers, in bytes: kernels copy whole 16-byte words and cache lines.
 _ALIGNMENT = 256

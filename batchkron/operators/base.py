@@ -317,13 +317,7 @@ class OperatorBase(LinearOperator[Related]):
         return vectors, self._outer(vectors.shape, 1), 1, (*vectors.shape[:-1], rows)
 
     def _add(
-        self,
-        x: Array,
-        y: Array,
-        shape: tuple[int, ...],
-        outer: int,
-        alpha: complex,
-        inner: int = 1,
+        self, x: Array, y: Array, shape: tuple[int, ...], outer: int, alpha: complex, inner: int = 1
     ) -> Array:
         """Add alpha A x to y, which must have ``shape``; x has (outer, N, inner) elements."""
         scale = as_scalar(alpha, "alpha")

@@ -54,12 +54,7 @@ from batchkron.spec.batch import (
     transposed,
     weight_values,
 )
-from batchkron.spec.kron import (
-    Accumulation,
-    Array,
-    BatchSpec,
-    check_replacement,
-)
+from batchkron.spec.kron import Accumulation, Array, BatchSpec, check_replacement
 
 
 class BatchedKron(TermsOfList, BlockOperator):
@@ -445,9 +440,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         reserve(self._plan, outer // self._together, inner)
 
     def update(
-        self,
-        pools: Sequence[ArrayLike] | Array | None = None,
-        weights: ArrayLike | None = None,
+        self, pools: Sequence[ArrayLike] | Array | None = None, weights: ArrayLike | None = None
     ) -> None:
         """Replace matrices or weights by others of the same shapes, in place, without replanning.
 

@@ -26,11 +26,7 @@ __all__ = ["eigh", "eigvalsh"]
 
 @overload
 def eigh(
-    A: Operator,
-    B: KroneckerProduct | None = None,
-    *,
-    sort: Literal[False] = False,
-    k: None = None,
+    A: Operator, B: KroneckerProduct | None = None, *, sort: Literal[False] = False, k: None = None
 ) -> tuple[Array, KroneckerProduct]: ...
 @overload
 def eigh(

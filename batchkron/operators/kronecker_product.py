@@ -41,12 +41,7 @@ from batchkron.operators.pseudo_inverse import FactorValues, LeastSquares, chole
 from batchkron.operators.scaling import balanced, kernel_factors, multiplied, outer_product
 from batchkron.operators.valued_operator import ValuedOperator
 from batchkron.spec.batch import identity_flags, one_product_spec
-from batchkron.spec.identities import (
-    Factor,
-    is_identity,
-    skipped_modes,
-    with_marks_as_matrices,
-)
+from batchkron.spec.identities import Factor, is_identity, skipped_modes, with_marks_as_matrices
 from batchkron.spec.kron import (
     Array,
     BatchSpec,

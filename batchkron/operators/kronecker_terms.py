@@ -164,8 +164,7 @@ class KroneckerTerms:
     def scaled(self, scalar: Any) -> KroneckerTerms:
         """Return the terms of scalar · A."""
         return replace(
-            self,
-            terms=tuple(replace(t, coefficient=scalar * t.coefficient) for t in self.terms),
+            self, terms=tuple(replace(t, coefficient=scalar * t.coefficient) for t in self.terms)
         )
 
     def plus(self, other: KroneckerTerms) -> KroneckerTerms:

@@ -48,10 +48,7 @@ class KronmultLayout:
 
 
 def layout_of(
-    matrices: ArrayLike,
-    lda: int | None,
-    offsets: ArrayLike,
-    n: int,
+    matrices: ArrayLike, lda: int | None, offsets: ArrayLike, n: int
 ) -> tuple[KronmultLayout, Ids]:
     """Return the layout of distinct matrices, and the number in its pool of each one.
 

@@ -97,10 +97,7 @@ def ways_to_apply(op: Operator, inputs: tuple[int, int], outputs: tuple[int, int
 
 
 def validate_batch(
-    spec: BatchSpec,
-    compared: Ways | Callable[[Array], Array],
-    samples: int | None,
-    seed: int,
+    spec: BatchSpec, compared: Ways | Callable[[Array], Array], samples: int | None, seed: int
 ) -> ValidationReport:
     """Compare an operator with the dense products of its batch list, see `validate_blocks`."""
     rows = chosen_blocks(spec.num_outputs, samples, seed)
@@ -261,12 +258,7 @@ def _shaped(spec: BatchSpec, x: Array) -> Array:
 
 
 def _compare(
-    worst: str,
-    y: Array,
-    expected: Array,
-    size: Array,
-    steps: int,
-    counts: Ids,
+    worst: str, y: Array, expected: Array, size: Array, steps: int, counts: Ids
 ) -> _Difference:
     """Compare blocks (..., blocks, size); block i is a sum of ``counts[i]`` products."""
     eps, smallest = np.finfo(y.dtype).eps, np.finfo(y.dtype).smallest_normal

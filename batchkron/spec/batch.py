@@ -16,14 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import array_module, as_array, as_list, to_host
-from batchkron.spec.kron import (
-    Accumulation,
-    Array,
-    BatchSpec,
-    KronCall,
-    as_flag,
-    compute_dtype,
-)
+from batchkron.spec.kron import Accumulation, Array, BatchSpec, KronCall, as_flag, compute_dtype
 
 MAX_POOL_MATRICES = 2**31 - 1  # matrices of one pool, so that the backends' ids fit into int32
 MAX_BLOCKS = 2**40  # input or output blocks: far more than memories hold, far from int64's range

@@ -12,12 +12,7 @@ import numpy as np
 from h5py import h5d, h5g, h5o, h5s, h5t
 
 from batchkron.errors import ProblemFileError
-from batchkron.storage.document import (
-    MAX_ATTRIBUTE_BYTES,
-    Document,
-    Value,
-    check_name,
-)
+from batchkron.storage.document import MAX_ATTRIBUTE_BYTES, Document, Value, check_name
 from batchkron.storage.file_errors import translated
 from batchkron.storage.formats import LOADERS
 from batchkron.storage.guarded_reader import (
@@ -41,10 +36,7 @@ MAX_OBJECTS = 4096
 """How many members the root group, and each group that is read, may have."""
 
 # the HDF5 types that are read, by the dtype that they are converted to
-_NUMBERS = {
-    "int64": (h5t.STD_I32LE, h5t.STD_I64LE),
-    "float64": (h5t.IEEE_F32LE, h5t.IEEE_F64LE),
-}
+_NUMBERS = {"int64": (h5t.STD_I32LE, h5t.STD_I64LE), "float64": (h5t.IEEE_F32LE, h5t.IEEE_F64LE)}
 _MAX_DIMENSIONS = 8  # of a dataset; HDF5 itself allows 32
 _READ_ITEM_BYTES = 8  # an element once it is read: all become int64 or float64
 

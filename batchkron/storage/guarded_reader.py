@@ -107,9 +107,7 @@ def read_attributes_guarded(path: str) -> dict[str, Attribute]:
 
 @contextlib.contextmanager
 def opened(
-    path: str,
-    check: Callable[[str, BinaryIO, int], object],
-    monitor: ReadMonitor = ReadMonitor(),
+    path: str, check: Callable[[str, BinaryIO, int], object], monitor: ReadMonitor = ReadMonitor()
 ) -> Iterator[tuple[Any, int]]:
     """Open an HDF5 file whose beginning passes a check; yield it as h5py's object, and its size."""
     with open_regular(path) as stream:

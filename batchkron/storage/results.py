@@ -473,11 +473,9 @@ def _encode(format_name: str, state: ResultFile | Checkpoint) -> Document:
 
 def _plain(name: str, value: Any, kind: type) -> Attribute:
     """Return a field as the Python type that it is stored as; NumPy scalars are converted."""
-    accepted = {
-        str: str,
-        int: int | np.integer,
-        float: float | int | np.floating | np.integer,
-    }[kind]
+    accepted = {str: str, int: int | np.integer, float: float | int | np.floating | np.integer}[
+        kind
+    ]
     if isinstance(value, bool) or not isinstance(value, accepted):
         raise TypeError(f"{name} is {type(value).__name__}; expected {kind.__name__}")
     plain: Attribute = kind(value)

@@ -71,13 +71,7 @@ def file_identity(path: str | os.PathLike[str]) -> _Identity | None:
         status = os.stat(path)
     except OSError:
         return None
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _is_sound(target: Path) -> bool:

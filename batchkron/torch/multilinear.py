@@ -304,13 +304,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any,
-        in_dims: Any,
-        entry: Entry,
-        counts: Any,
-        numbers: Any,
-        x: Tensor,
-        *rest: Tensor,
+        info: Any, in_dims: Any, entry: Entry, counts: Any, numbers: Any, x: Tensor, *rest: Tensor
     ) -> Any:
         arguments, lists = rest[: counts[0]], rest[counts[0] :]
         dims = in_dims[3], in_dims[4 : 4 + counts[0]], in_dims[4 + counts[0] :], None

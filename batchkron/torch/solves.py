@@ -207,8 +207,7 @@ def _mapped(call: Any, info: Any, in_dims: Any, b: Tensor, factors: Sequence[Ten
 
 
 LIBRARY.define(
-    "kronecker_sum_solve(Tensor b, Tensor[] factors) -> Tensor",
-    tags=torch.Tag.pt2_compliant_tag,
+    "kronecker_sum_solve(Tensor b, Tensor[] factors) -> Tensor", tags=torch.Tag.pt2_compliant_tag
 )
 for _device in ("CPU", "CUDA"):
     LIBRARY.impl("kronecker_sum_solve", _run_solve_sum, _device)

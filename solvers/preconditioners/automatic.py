@@ -86,12 +86,7 @@ def automatic(operator: Any, scale: Any, dtype: Any, factorised_at: Any = None) 
 
 
 def _fastest(
-    operator: Any,
-    terms: KroneckerTerms,
-    scale: Any,
-    dtype: Any,
-    usual: dict[str, Any],
-    reason: str,
+    operator: Any, terms: KroneckerTerms, scale: Any, dtype: Any, usual: dict[str, Any], reason: str
 ) -> Any:
     """Return the best of a few preconditioners in a trial, known ones without another trial."""
     if isinstance(operator, KroneckerTerms) or getattr(operator, "communicator", None) is not None:

@@ -61,10 +61,7 @@ class DefaultPreconditioner:
     is_optional = True
 
     def __init__(
-        self,
-        like: Vector,
-        deal: Callable[[Any, Any], Any] | None = None,
-        adapts: bool = False,
+        self, like: Vector, deal: Callable[[Any, Any], Any] | None = None, adapts: bool = False
     ) -> None:
         self._like, self._adapts = like, adapts
         self._named = NamedPreconditioner("auto", like.dtype, deal, in_place=True)

@@ -41,9 +41,7 @@ class _Tree(NamedTuple):
 
 
 def missed_condition(
-    weights: NDArray[np.float64],
-    matrices: Mapping[str, NDArray[np.float64]],
-    order: int,
+    weights: NDArray[np.float64], matrices: Mapping[str, NDArray[np.float64]], order: int
 ) -> MissedCondition | None:
     """Return the condition of lowest order that does not hold, up to a given order.
 

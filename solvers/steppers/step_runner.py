@@ -136,9 +136,7 @@ class StepRunner:
         return self._is_on_device or self._bind is not None
 
     def run(
-        self,
-        steps: Sequence[tuple[StepPasses, Sequence[Vector], StepTimes]],
-        measures: bool,
+        self, steps: Sequence[tuple[StepPasses, Sequence[Vector], StepTimes]], measures: bool
     ) -> None:
         """Take steps one after the other, at most `MAX_STEPS`; do not wait for a device.
 

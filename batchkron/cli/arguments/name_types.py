@@ -15,13 +15,7 @@ from batchkron.plugins import plugin_names
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = [
-    "GALLERY_NAME",
-    "PRECONDITIONER",
-    "PROBLEM",
-    "STEPPER",
-    "stepper_option",
-]
+__all__ = ["GALLERY_NAME", "PRECONDITIONER", "PROBLEM", "STEPPER", "stepper_option"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -206,9 +206,7 @@ def gallery_options(command: _Function) -> _Function:
     """Add the options --degree, --level and --grid to a command."""
     for option in (
         click.option(
-            "--grid",
-            type=click.Choice(["sparse", "full"]),
-            help="Kind of grid (default: sparse).",
+            "--grid", type=click.Choice(["sparse", "full"]), help="Kind of grid (default: sparse)."
         ),
         click.option(
             "--level",

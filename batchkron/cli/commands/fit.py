@@ -27,9 +27,7 @@ _PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("file", type=_PATH)
 @click.option(
-    "--quantity",
-    metavar="NAME",
-    help="Quantity to fit; needed if several were recorded.",
+    "--quantity", metavar="NAME", help="Quantity to fit; needed if several were recorded."
 )
 @click.option(
     "--between",

@@ -63,11 +63,7 @@ def list_gallery(as_json: bool) -> None:
 @gallery_options
 @adapt_options
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Problem file to write.",
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="Problem file to write."
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as one JSON object.")

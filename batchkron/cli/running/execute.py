@@ -29,21 +29,9 @@ from batchkron.cli.running.solution_plot import draw
 from batchkron.cli.running.stability import unstable_steps_refused
 from batchkron.distributed import distribute
 from batchkron.errors import NotPhysicalError
-from batchkron.solvers import (
-    Adapt,
-    CheckpointError,
-    EvolveState,
-    EvolveStatus,
-    Result,
-    Run,
-)
+from batchkron.solvers import Adapt, CheckpointError, EvolveState, EvolveStatus, Result, Run
 from batchkron.solvers.evolution.start.arguments import step_suits
-from batchkron.storage import (
-    Checkpoint,
-    checkpoint_obstacle,
-    load_checkpoint,
-    save_result,
-)
+from batchkron.storage import Checkpoint, checkpoint_obstacle, load_checkpoint, save_result
 from batchkron.storage.content_limits import unreadable_state
 
 __all__ = ["execute"]

@@ -65,10 +65,7 @@ def draw(report: RunReport, cut: Cut | Mapping[str, float] | None = None) -> Fig
 def _title(report: RunReport) -> str:
     problem = report.problem
     t_unit = None if isinstance(problem, LinearProblem) else problem.units.get("t")
-    parts = [
-        problem.name,
-        f"t = {number(report.result.t, 6)}" + (f" {t_unit}" if t_unit else ""),
-    ]
+    parts = [problem.name, f"t = {number(report.result.t, 6)}" + (f" {t_unit}" if t_unit else "")]
     l2_error, relative_error = report.content.l2_error, report.content.relative_error
     if l2_error is not None:
         parts.append(f"L2 error {number(l2_error, 3)} (relative {number(relative_error, 3)})")

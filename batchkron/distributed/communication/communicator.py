@@ -102,11 +102,7 @@ class Communicator(ABC):
         self.stores, self.shares_memory = whole.stores, whole.shares_memory
 
     def ialltoallv(
-        self,
-        send: Array,
-        send_counts: Sequence[int],
-        receive: Array,
-        receive_counts: Sequence[int],
+        self, send: Array, send_counts: Sequence[int], receive: Array, receive_counts: Sequence[int]
     ) -> Pending:
         """Begin to send a part of an array to each rank, and to receive one from each.
 
@@ -125,11 +121,7 @@ class Communicator(ABC):
         return self._begin_alltoallv((send, send_counts), (receive, receive_counts))
 
     def alltoallv(
-        self,
-        send: Array,
-        send_counts: Sequence[int],
-        receive: Array,
-        receive_counts: Sequence[int],
+        self, send: Array, send_counts: Sequence[int], receive: Array, receive_counts: Sequence[int]
     ) -> None:
         """Send a part of an array to each rank, and receive one from each; see `ialltoallv`."""
         self.ialltoallv(send, send_counts, receive, receive_counts).wait()

@@ -107,11 +107,7 @@ class NcclCommunicator(Communicator):
         return self.host.place_on_machine
 
     def alltoallv(
-        self,
-        send: Array,
-        send_counts: Sequence[int],
-        receive: Array,
-        receive_counts: Sequence[int],
+        self, send: Array, send_counts: Sequence[int], receive: Array, receive_counts: Sequence[int]
     ) -> None:
         """Send a part of an array to each rank, and receive one from each; see `ialltoallv`."""
         self.traffic.count(self.rank, send_counts, send.itemsize)

@@ -81,9 +81,7 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         )
 
     def update(
-        self,
-        pools: Sequence[ArrayLike] | Array | None = None,
-        weights: ArrayLike | None = None,
+        self, pools: Sequence[ArrayLike] | Array | None = None, weights: ArrayLike | None = None
     ) -> None:
         """Replace matrices or weights by others of the same shapes; see `BatchedKron.update`.
 

@@ -92,10 +92,7 @@ class DistributedProblem:
     """
 
     def __init__(
-        self,
-        whole: SeparableProblem,
-        communicator: Communicator,
-        make: ProblemOperators,
+        self, whole: SeparableProblem, communicator: Communicator, make: ProblemOperators
     ) -> None:
         self.whole, self.communicator, self._make = whole, communicator, make
         self._operators = self._distributed(whole.time_parts().operators)

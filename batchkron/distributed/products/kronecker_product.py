@@ -126,12 +126,7 @@ class _Run:
     """
 
     def __init__(
-        self,
-        operator: DistributedProduct,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
+        self, operator: DistributedProduct, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         self.operator, self.plan = operator, operator.plan
         self.backend = operator._backend

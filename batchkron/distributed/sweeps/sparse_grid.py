@@ -88,9 +88,7 @@ class DistributedSweeps(DistributedOperator):
         return self.device != "cpu"
 
     def update(
-        self,
-        blocks: Sequence[ArrayLike] | None = None,
-        coefficients: ArrayLike | None = None,
+        self, blocks: Sequence[ArrayLike] | None = None, coefficients: ArrayLike | None = None
     ) -> None:
         """Replace blocks or coefficients; see `SparseGridOperator.update`. Every rank does this.
 

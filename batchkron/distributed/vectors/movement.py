@@ -76,11 +76,7 @@ def _announced(
 
 
 def gather(
-    layout: Layout,
-    communicator: Communicator,
-    block: ArrayLike,
-    root: int | None,
-    module: Any = np,
+    layout: Layout, communicator: Communicator, block: ArrayLike, root: int | None, module: Any = np
 ) -> Array | None:
     """Return whole vectors of the blocks of all ranks, on all of them or on one."""
     rank, size = communicator.rank, communicator.size

@@ -15,13 +15,7 @@ from batchkron.backends import InterpolationPlan, backend_for
 from batchkron.operators.algebra import Operator
 from batchkron.operators.conversions import relatives_lock
 from batchkron.operators.interpolated.vectors import split, starts
-from batchkron.spec.interpolated import (
-    RegularGrid,
-    Windows,
-    check_grid,
-    checked_points,
-    windows_of,
-)
+from batchkron.spec.interpolated import RegularGrid, Windows, check_grid, checked_points, windows_of
 from batchkron.spec.kron import Array, check_dtype
 
 __all__ = ["Interpolation"]

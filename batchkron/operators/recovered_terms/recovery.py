@@ -8,11 +8,7 @@ import numpy as np
 
 from batchkron.operators.couplings import Ids
 from batchkron.operators.kronecker_terms import KroneckerTerm, KroneckerTerms
-from batchkron.operators.recovered_terms.factors import (
-    FoundBlocks,
-    diagonal_factors,
-    term_factors,
-)
+from batchkron.operators.recovered_terms.factors import FoundBlocks, diagonal_factors, term_factors
 from batchkron.operators.recovered_terms.grids import possible_grids
 from batchkron.operators.recovered_terms.grouping import MAX_TERMS, groupings
 from batchkron.operators.recovered_terms.products import (
@@ -143,8 +139,7 @@ def _on_one_block(spec: BatchSpec) -> KroneckerTerms:
     views = [list(pool) for pool in pools]  # a matrix of several terms is one object
     terms = tuple(
         KroneckerTerm(
-            weight,
-            tuple(None if i < 0 else own[i] for i, own in zip(key, views, strict=True)),
+            weight, tuple(None if i < 0 else own[i] for i, own in zip(key, views, strict=True))
         )
         for key, weight in collected.items()
     )

@@ -267,9 +267,7 @@ class SparseGridOperator(BlockOperator):
         self._program.reserve(outer, inner)
 
     def update(
-        self,
-        blocks: Sequence[ArrayLike] | None = None,
-        coefficients: ArrayLike | None = None,
+        self, blocks: Sequence[ArrayLike] | None = None, coefficients: ArrayLike | None = None
     ) -> None:
         """Replace blocks or coefficients by others of the same shapes, in place.
 

@@ -28,15 +28,7 @@ from batchkron.spec.kron import Array
 from .passes import Pass, Stages, Vectors
 from .ranks import Ranks
 
-__all__ = [
-    "Field",
-    "Flag",
-    "KrylovSpace",
-    "Passes",
-    "Progress",
-    "Recorder",
-    "place_of_work",
-]
+__all__ = ["Field", "Flag", "KrylovSpace", "Passes", "Progress", "Recorder", "place_of_work"]
 
 # A pass's arguments as 64-bit words: where each begins. They are set one by one, much quicker than
 # as fields of a structure.

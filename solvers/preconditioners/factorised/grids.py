@@ -56,12 +56,7 @@ class FactorisedGrids:
     complete = True  # absent unknowns are left out here
 
     def __init__(
-        self,
-        bases: ModeBases,
-        grids: Sequence[Subgrid],
-        dtype: Any,
-        device: str,
-        at: Any = None,
+        self, bases: ModeBases, grids: Sequence[Subgrid], dtype: Any, device: str, at: Any = None
     ) -> None:
         self._bases, self.grids = bases, tuple(grids)
         self._dtype, self._device = np.dtype(dtype), device
