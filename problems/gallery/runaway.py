@@ -91,10 +91,7 @@ def _collisions() -> PDE:
     """Return the equation with a source that makes exp(-√(1+p²)) (1 + z exp(-t)) its solution."""
     p, z = Axis("p", 0.0, _MAX_MOMENTUM), Axis("z", -1.0, 1.0)
     exact = SeparableSum(
-        (
-            Separable(p=_equilibrium),
-            Separable(p=_equilibrium, z=_itself, t=time.exp(-1.0)),
-        )
+        (Separable(p=_equilibrium), Separable(p=_equilibrium, z=_itself, t=time.exp(-1.0)))
     )
     return PDE(
         [p, z],

@@ -156,10 +156,7 @@ def position_among(place: Position, axes: Sequence[Axis]) -> Axis:
 
 
 def _check(
-    axes: Sequence[Axis],
-    nu: Function | FieldExpression,
-    conserve: str | None,
-    flux: str | None,
+    axes: Sequence[Axis], nu: Function | FieldExpression, conserve: str | None, flux: str | None
 ) -> None:
     if not axes:
         raise ValueError("lenard_bernstein: velocities is empty; give at least one axis")

@@ -15,12 +15,7 @@ from ...grids.levels import check_level
 from ...statement.axis import Axis
 from ...statement.coefficients import Function
 from .edge_values import values_beside
-from .multiwavelets import (
-    check_degree,
-    legendre_derivatives,
-    legendre_values,
-    to_hierarchical,
-)
+from .multiwavelets import check_degree, legendre_derivatives, legendre_values, to_hierarchical
 from .quadrature import cell_points, evaluate, gauss_rule
 
 _MIN_NODES = 24  # smallest number of quadrature nodes in a cell

@@ -52,13 +52,7 @@ class NeighbourBlocks:
     """
 
     def __init__(
-        self,
-        level: int,
-        degree: int,
-        is_periodic: bool,
-        module: Any = np,
-        *,
-        parts: int = 1,
+        self, level: int, degree: int, is_periodic: bool, module: Any = np, *, parts: int = 1
     ) -> None:
         self._level, self._n, self._module, self._parts = level, degree + 1, module, parts
         coarsen, upward = matrices_of(level, degree)

@@ -91,12 +91,7 @@ class PartBlocks:
                 upward,
             )
         self.local = LocalBlocks(
-            level,
-            degree,
-            module,
-            parts=len(modes),
-            symmetric=symmetric,
-            by_block=bool(self._sums),
+            level, degree, module, parts=len(modes), symmetric=symmetric, by_block=bool(self._sums)
         )
 
     def plan_arrays(self, rows: Sequence[int]) -> dict[str, Values] | None:

@@ -21,11 +21,7 @@ from ...statement.axis import Axis
 from ...statement.boundary import EdgeKind
 from ...statement.coefficients import FLUX_SIGNS, Flux, Function
 from ..basis.edge_values import edge_values
-from ..basis.multiwavelets import (
-    check_degree,
-    legendre_derivatives,
-    legendre_values,
-)
+from ..basis.multiwavelets import check_degree, legendre_derivatives, legendre_values
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
 
 NodalMatrix: TypeAlias = "csr_array[Any, Any]"

@@ -48,10 +48,7 @@ class Following:
     """
 
     def __init__(
-        self,
-        terms: FieldTerms,
-        problem: ProblemValue,
-        steady: Callable[[], Sequence[TermGroup]],
+        self, terms: FieldTerms, problem: ProblemValue, steady: Callable[[], Sequence[TermGroup]]
     ) -> None:
         self.terms = terms
         self.repeated: Any = None

@@ -223,10 +223,7 @@ def _image(
 
 
 def draw_values(
-    axes: Axes,
-    view: View,
-    points: Sequence[NDArray[np.float64]],
-    values: NDArray[Any],
+    axes: Axes, view: View, points: Sequence[NDArray[np.float64]], values: NDArray[Any]
 ) -> Callable[[int], None]:
     """Draw several states one after another, as in a movie, with the limits of all of them.
 
