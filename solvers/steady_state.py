@@ -146,7 +146,7 @@ def steady_state(
     problem = as_time_problem(problem, u0, source, jac)
     if ranks_of_problem(problem) is not None:
         raise TypeError("the state is spread over ranks; steady_state takes whole states only")
-    u = initial_state(problem)
+    u = initial_state(problem, None)
     t = finite_number("t", getattr(problem, "t0", 0.0) if t is None else t)
     search = _Search(problem, u, t)
     if dt is not None and not finite_number("dt", dt) > 0.0:

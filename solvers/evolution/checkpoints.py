@@ -28,7 +28,7 @@ from batchkron.storage import (
 )
 from batchkron.storage.content_limits import unreadable_state
 
-from ..krylov.vectors.ranks import Ranks, any_over
+from ..krylov.vectors.ranks import any_over
 from ..products import Vector
 from .result import EvolveStatus, Result
 from .start.integration import Integration
@@ -88,9 +88,7 @@ class CheckpointFile:
 def as_checkpoint_file(
     path: str | os.PathLike[str] | None,
     every: Any,
-    state: Vector,
-    unknowns: int,
-    ranks: Ranks | None = None,
+    integration: Integration,
     *,
     at_end: bool = True,
 ) -> CheckpointFile:
@@ -99,8 +97,7 @@ def as_checkpoint_file(
     ``path``: the file; None writes nothing.
     ``every`` (int, float, timedelta or None): an int is a number of steps; a float or a timedelta
       is wall-clock time (a float in seconds); None writes only at the end of the run.
-    ``state``, ``unknowns``: the initial state, and the number of unknowns of all of it.
-    ``ranks``: the ranks that share the state; rank 0 writes the file.
+    ``integration``: of the run; if ranks share its state, rank 0 writes the file.
     ``at_end``: as of `CheckpointFile`.
 
     Raises `ValueError` if ``every`` is not positive or given without a path, the path cannot be
@@ -112,7 +109,14 @@ def as_checkpoint_file(
         if every is not None:
             raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
         return CheckpointFile(None)
-    file = CheckpointFile(Path(path), steps, seconds, at_end)
+    file, state, ranks = (
+        CheckpointFile(Path(path), steps, seconds, at_end),
+        integration.u,
+        integration.ranks,
+    )
+    resumed = integration.resumed
+    is_whole = resumed is not None and resumed.grid is not None  # not yet divided
+    unknowns = state.size if is_whole else integration.unknowns
     fault: ValueError | None = None
     if ranks is None or ranks.rank == 0:
         try:
@@ -134,7 +138,6 @@ class SavedState(NamedTuple):
     """A state of a run, with what its checkpoint needs besides.
 
     ``u`` (ndarray, shape (N,)): the state, or this rank's block.
-    ``t``: its time.
     ``point``: its step, and the step size to continue with.
     ``records``: the history until then.
     ``problem``: the problem; if the grid follows the solution, on the grid of ``u``.

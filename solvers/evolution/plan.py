@@ -1,86 +1,19 @@
-"""Checks and choices before a run: what ranks refuse, its solver, its steppers, its first grid."""
+"""Checks and choices before a run: what ranks refuse, its solver, its steppers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any
-
-from batchkron.arrays import to_host
-from batchkron.errors import NotPhysicalError
 
 from ..preconditioners import NamedPreconditioner
 from ..steppers.default_preconditioner import DefaultPreconditioner
 from ..steppers.registry import get, names
 from ..steppers.stepper import Stepper
-from .adapt.adapt import adaptive_problem
-from .adapt.follower import GridFollower
-from .observation.observers import Observer, Quantity
-from .start.arguments import initial_state
-from .start.integration import Integration, moved_integration
-from .start.provenance import problem_hash
+from .observation.observers import Quantity
+from .start.integration import Integration
 
-__all__ = [
-    "first_grid",
-    "refuse_for_ranks",
-    "refuse_of_one_grid",
-    "refuse_solver",
-    "stepper_factory",
-]
-
-
-def first_grid(
-    integration: Integration, adapt: Any, *, follows_grid: bool
-) -> tuple[GridFollower, Integration]:
-    """Return what decides about the grid, and the integration on the grid of the first state.
-
-    ``integration``: the integration on the problem's own grid.
-    ``adapt``: the rule.
-    ``follows_grid``: whether equal steps are the problem's default ones, which follow its finest
-      cells.
-    """
-    problem, resumed = integration.problem, integration.resumed
-    identity = problem_hash(problem, initial_state(problem))
-    grid = adaptive_problem(problem, adapt)
-    length = integration.until - integration.t0
-    if resumed is not None:
-        follows_grid = integration.origin is not None
-    if resumed is not None and resumed.grid is not None:
-        grid = grid.restored(resumed.grid, to_host(integration.u, "u"), integration.begin)
-        integration = replace(integration, problem=grid.problem, u=initial_state(grid.problem))
-        return GridFollower(adapt, grid, length, follows_grid, identity), integration
-    interval = adapt.every * integration.trial_dt
-    first, undefined = grid, None
-    try:
-        first = grid.started(adapt.horizon_of(length, min(interval, length)))
-    except NotPhysicalError as error:
-        undefined = error
-    if follows_grid and integration.tolerances is None:
-        integration = replace(integration, origin=(0, integration.t0))
-    if first.problem is not problem:
-        integration = moved_integration(integration, first.problem, own_step=follows_grid)
-    return GridFollower(adapt, first, length, follows_grid, identity, undefined), integration
-
-
-def refuse_of_one_grid(integration: Integration, observer: Observer, preconditioner: Any) -> None:
-    """Raise if an argument belongs to one grid, in a run whose grid changes."""
-    if integration.method.chooses_order:
-        raise TypeError(
-            f"method {integration.method.name!r} keeps differences of states, which belong to one "
-            "grid, and adapt changes the grid. Give adapt=False, or take another method."
-        )
-    for name, quantity in observer.quantities.items():
-        if not callable(quantity.measure) and not hasattr(quantity.measure, "for_problem"):
-            raise TypeError(
-                f"watch[{name!r}] has weights, which belong to one grid, and adapt changes the "
-                "grid. Give Quantity.moment(problem, powers), a function measure(t, u), or an "
-                "object with for_problem(problem), which returns the measure for another grid."
-            )
-    if hasattr(preconditioner, "shape"):
-        raise TypeError(
-            "preconditioner is an operator, which belongs to one grid, and adapt changes the grid. "
-            "Give a name, or a function (A, c) -> M."
-        )
+__all__ = ["refuse_for_ranks", "refuse_solver", "stepper_factory"]
 
 
 def refuse_for_ranks(
@@ -170,7 +103,7 @@ def stepper_factory(
             return make(problem, dt, t0=integration.t0, solver=solver, preconditioner=chosen)
 
         return made
-    return lambda dt: method(problem, dt)
+    return partial(method, problem)
 
 
 def _takes_any(solver: Any) -> bool:

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,8 @@ from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
 from ..steppers.products import ProductHook
-from ..steppers.stepper import Stepper
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
-from .adapt.follower import GridFollower
+from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
 from .guards.step_doubling import watched
 from .history import History
@@ -31,7 +31,7 @@ from .observation.progress import make_progress
 from .operator_checks.linearity import refuse_nonlinear
 from .operator_checks.stability import check_stability
 from .operator_checks.suited_step import suited_step
-from .plan import first_grid, refuse_for_ranks, refuse_of_one_grid, refuse_solver, stepper_factory
+from .plan import refuse_for_ranks, refuse_solver, stepper_factory
 from .result import EvolveState, EvolveStatus, Result
 from .start.arguments import OTHER_NAMES, Method, Solver
 from .start.given import as_time_problem
@@ -142,14 +142,8 @@ class Run:
         self.first_step = integration.first_step
         refuse_solver(integration, solver, preconditioner)
         self._observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
-        on_other_grid = resumed is not None and resumed.grid is not None  # then u is all of it
         file = as_checkpoint_file(
-            checkpoint,
-            checkpoint_every,
-            integration.u,
-            integration.u.size if on_other_grid else integration.unknowns,
-            ranks,
-            at_end=checkpoint_at_end,
+            checkpoint, checkpoint_every, integration, at_end=checkpoint_at_end
         )
         self._follower: GridFollower | None = None
         if rule is not None:
@@ -157,11 +151,9 @@ class Run:
             suggested = dt is None and not integration.note
             self._follower, integration = first_grid(integration, rule, follows_grid=suggested)
         self._keeps_grids = rule is not None and file.path is not None
-        refuse_nonlinear(integration)
-
-        def factory(moved: Integration) -> Callable[[float], Stepper]:
-            return stepper_factory(moved, solver, preconditioner)
-
+        if integration.method.implicit:
+            refuse_nonlinear(integration)
+        factory = partial(stepper_factory, solver=solver, preconditioner=preconditioner)
         self._factory, self._allow_unstable = factory, allow_unstable
         make_stepper = factory(integration)
         stepper = make_stepper(integration.trial_dt)
@@ -170,18 +162,18 @@ class Run:
             warnings.warn(text, ResumeWarning, stacklevel=users_level())
         doubling = watched(integration, make_stepper, compared)
         self._stepping = Stepping(integration, stepper, doubling, self._observer)
-        self._see_state()
         self._checkpoints = Checkpoints(
             file,
             integration,
             self._saved_state,
             "" if self._follower is None else self._follower.problem_hash,
         )
-        self._begin()
+        self._begin(integration)
 
-    def _begin(self) -> None:
+    def _begin(self, integration: Integration) -> None:
         """Record the beginning of the run."""
-        control, observer, resumed = self._control, self._observer, self.integration.resumed
+        self._see_state()
+        control, observer, resumed = self._control, self._observer, integration.resumed
         self._refusal = ""  # why the step is not stable on a grid that has become finer
         self._began = time.perf_counter()
         self._history = History(
@@ -194,7 +186,7 @@ class Run:
         self._is_lost = False  # whether the run has ended by a step that failed
         if resumed is not None:
             self._record("resume", warnings=list(resumed.warnings))
-        observer.begin(control.t, self.u, first=self.integration.first_step == 0)
+        observer.begin(control.t, self._shown_u, first=integration.first_step == 0)
         if observer.quantities and resumed is None:
             self._record("start", **self._measured)
         if self._follower is not None:
@@ -208,7 +200,8 @@ class Run:
         self._shown_u = self.integration.u.view()
         if isinstance(self._shown_u, np.ndarray):
             self._shown_u.flags.writeable = False
-        self._unknowns = self.integration.unknowns
+        if self._follower is not None:
+            self._unknowns = self.integration.unknowns
 
     @property
     def integration(self) -> Integration:

@@ -59,21 +59,21 @@ class Stepping:
         doubling: StepDoubling | None,
         observer: Observer,
     ) -> None:
-        self.control: StepControl = step_control(integration, stepper)
-        ranks = integration.ranks
-        self.growth = GrowthBound(integration.problem, self.control.t, integration.u, ranks)
         self.doubling, self._observer = doubling, observer
         self.instability = ""
         self.event: EventRecord | None = None
         self.failed_solve: KrylovResult | None = None
         self.set_grid(integration, stepper)
+        self.control: StepControl = step_control(integration, stepper)
+        problem, u, ranks = integration.problem, integration.u, integration.ranks
+        self.growth = GrowthBound(problem, self.control.t, u, ranks)
 
     def set_grid(self, integration: Integration, stepper: Stepper) -> None:
         """Set what belongs to one grid: problem, state, method and interpolation."""
         self.integration, self.stepper, u = integration, stepper, integration.u
         estimates, ranks = integration.tolerances is not None, integration.ranks
-        self.trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
         self._batch_size = BatchSize(ranks)
+        self.trial = TrialSteps(stepper, u, estimates=estimates, ranks=ranks)
         self.dense: StepInterpolant | None = None
         if self._observer.interpolates:
             self.dense = StepInterpolant(integration.problem, stepper, u, ranks)

@@ -202,7 +202,9 @@ class FixedStepper(Stepper):
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         super().__init__(problem, dt)
-        self._vectors = [self._vector() for _ in range(self.passes.vectors - 1)]
+        self._vectors = [self._vector()]
+        while len(self._vectors) < self.passes.vectors - 1:
+            self._vectors.append(self._vectors[0].copy())
         self._runner = StepRunner(problem, self._vectors[0], self.products)
 
     def step(self, u: NDArray[Any], t: float, t_next: float) -> None:

@@ -46,9 +46,10 @@ class GrowthBound:
     def __init__(self, problem: Any, t: float, u: Vector, ranks: Ranks | None = None) -> None:
         self._problem, self._ranks = problem, ranks
         self._begin = self._sampled_until = t
-        self._size = norm_over(ranks, u)  # ‖u(t0)‖ + ∫‖s‖
-        self._rate = 0.0
-        self._allowed = _BOUND_FACTOR * self._size if has_operator(problem) else math.inf
+        self._rate, self._size, self._allowed = 0.0, 0.0, math.inf
+        if has_operator(problem):
+            self._size = norm_over(ranks, u)  # ‖u(t0)‖ + ∫‖s‖
+            self._allowed = _BOUND_FACTOR * self._size
 
     def move(self, problem: Any) -> None:
         """Continue with the problem on another grid.

@@ -98,10 +98,10 @@ class StepDoubling:
 
     def before_step(self, number: int, u: Vector) -> None:
         """Copy the state before step ``number``, counted from 1, if that step will be compared."""
-        if self._compared == 0.0:
-            self._compared = self._norm(u)
         due = number % _CHECK_INTERVAL == 0 or number == self._steps
         self._before = u.copy() if due or self._has_grown(_GROWTH_COMPARED) else None
+        if self._compared == 0.0:
+            self._compared = self._norm(u)
 
     def unwatched(self, number: int) -> int:
         """Return how many steps from ``number`` on come before one that is compared."""

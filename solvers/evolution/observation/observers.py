@@ -171,8 +171,9 @@ class Observer:
             if not first <= time <= last:
                 raise ValueError(f"at has {time}; expected times from t0 = {first} to {last}.")
         self._times = sorted(times)
+        given = dict(watch or {}).items()
+        self.quantities = {n: q if isinstance(q, Quantity) else Quantity(q) for n, q in given}
         self._detector = EventDetector(events)
-        self.quantities = {name: _as_quantity(q) for name, q in dict(watch or {}).items()}
         self._problem: Any = None
         self.samples: list[tuple[float, Vector]] = []
         self.sample_problems: list[Any] = []
@@ -198,7 +199,8 @@ class Observer:
         self._times = [time for time in self._times if time >= t]
         while self._times and self._times[0] == t:
             self._sample(self._times.pop(0), u)
-        self._detector.begin(t, u, first=first)
+        if self._detector.events:
+            self._detector.begin(t, u, first=first)
         for name, quantity in self.quantities.items():
             measure = quantity.measure
             if _remembers(measure):
@@ -214,7 +216,8 @@ class Observer:
             make = getattr(quantity.measure, "for_problem", None)
             if make is not None:
                 self.quantities[name] = replace(quantity, measure=make(problem))
-        self._detector.move(problem)
+        if self._detector.events:
+            self._detector.move(problem)
 
     def save(self) -> tuple[Any, ...]:
         """Return what `restore` needs to forget the steps that follow."""
@@ -270,7 +273,3 @@ class Observer:
 def _remembers(measure: Any) -> bool:
     """Return whether a measure depends on the states before."""
     return all(hasattr(measure, name) for name in ("begin", "save", "restore"))
-
-
-def _as_quantity(given: Any) -> Quantity:
-    return given if isinstance(given, Quantity) else Quantity(given)

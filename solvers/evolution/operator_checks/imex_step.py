@@ -57,7 +57,7 @@ def check_imex_step(integration: Integration, make_stepper: MakeStepper | None) 
     too long, reduced by 5 %, and confirmed by 20 powers and 20 steps of Arnoldi's method.
     """
     if integration.is_done or implicit_part_of(integration.problem) is not None:
-        return StepCheck(None, is_safe=False)
+        return None, False
     return _Check(integration, make_stepper).result()
 
 
@@ -76,11 +76,11 @@ class _Check:
         dt = self._integration.dt
         operators = self._operators()
         if all(whole is implicit for whole, implicit in operators.values()):
-            return StepCheck(None, is_safe=True)  # nothing is explicit
+            return None, True  # nothing is explicit
         parts = [krylov_parts(self._problem, t, self._integration.ranks) for t in operators]
         known = [found for found in parts if found is not None]
         if len(known) < len(parts):
-            return StepCheck(None, is_safe=False)
+            return None, False
         if all(found.is_whole for found in known):
             return self._by_projection(known)
         long = dt / SAFE_FRACTION
@@ -91,7 +91,7 @@ class _Check:
         }
         if not doubtful or self._make is None:
             is_known = len(operators) == 1 and has_operator(self._integration.problem)
-            return StepCheck(None, is_safe=is_known and not doubtful)
+            return None, is_known and not doubtful
         return self._by_steps(doubtful, self._make)
 
     def _operators(self) -> dict[float, tuple[Any, Any]]:
@@ -120,7 +120,7 @@ class _Check:
             return all(self._allows(found.worst(self._tableau, step), step) for found in parts)
 
         if stable(dt):
-            return StepCheck(None, is_safe=stable(dt / SAFE_FRACTION) and len(parts) == 1)
+            return None, stable(dt / SAFE_FRACTION) and len(parts) == 1
         found = (known.worst(self._tableau, dt) for known in parts)
         worst = max(found, key=lambda one: one.excess)
         return self._refusal(worst.factor, worst.rate, largest_stable(stable, dt))
@@ -139,7 +139,7 @@ class _Check:
             if found[-1] is not None and not self._accepts(found[-1], run.dt):
                 grown[t] = found[-1]
         if not grown:
-            return StepCheck(None, is_safe=False)
+            return None, False
         largest = run.dt
         for t, growth in grown.items():
             largest = self._shortened(make, t, parts[t], largest, growth)
@@ -199,4 +199,4 @@ class _Check:
         unstable = UnstableStep(
             run.method.name, run.dt, complex(rate), factor, largest, is_eigenvalue=False
         )
-        return StepCheck(unstable, is_safe=False)
+        return unstable, False

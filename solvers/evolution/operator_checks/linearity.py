@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -50,20 +49,6 @@ _EVALUATED = 1e-7
 _DIFFERENCED = 1e-7
 
 
-@dataclass(frozen=True)
-class _Defect:
-    """The difference of f(u + v) - f(u) and A v, and the norms of its terms.
-
-    ``size``: ‖f(u + v) - f(u) - A v‖.
-    ``at_end``, ``change``, ``product``: ‖f(u + v)‖, ‖f(u + v) - f(u)‖ and ‖A v‖.
-    """
-
-    size: float
-    at_end: float
-    change: float
-    product: float
-
-
 def _defect(
     function: Function,
     product: Product,
@@ -72,8 +57,11 @@ def _defect(
     v: Vector,
     work: Vector,
     ranks: Ranks | None,
-) -> _Defect:
-    """Compare f(u + v) - f(u) with A v; ``before`` is f(u), ``work`` is overwritten."""
+) -> tuple[float, float, float, float]:
+    """Return ‖f(u + v) - f(u) - A v‖, ‖f(u + v)‖, ‖f(u + v) - f(u)‖ and ‖A v‖.
+
+    ``before`` is f(u), ``work`` is overwritten.
+    """
     after = np.full_like(u, np.nan)
     np.add(u, v, out=work)
     function(work, after)
@@ -82,7 +70,7 @@ def _defect(
     np.subtract(after, before, out=after)
     change = norm_over(ranks, after)
     np.subtract(after, work, out=after)
-    return _Defect(norm_over(ranks, after), at_end, change, right)
+    return norm_over(ranks, after), at_end, change, right
 
 
 def product_at(problem: Any, t: float, like: Vector) -> Product:
@@ -138,13 +126,14 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector, ranks: Ranks | None 
     before, work = np.full_like(u, np.nan), np.empty_like(u)
     with np.errstate(all="ignore"):
         problem.rhs(t, u, before)
-        found = _defect(partial(problem.rhs, t), product, u, before, v, work, ranks)
-        rounding = 1e3 * float(np.finfo(u.dtype).eps) * (found.at_end + norm_over(ranks, before))
-        return found.size <= _TOLERANCE[u.dtype.char] * found.product + rounding
+        given = partial(problem.rhs, t), product, u, before, v, work, ranks
+        defect, at_end, _, right = _defect(*given)
+        rounding = 1e3 * float(np.finfo(u.dtype).eps) * (at_end + norm_over(ranks, before))
+        return defect <= _TOLERANCE[u.dtype.char] * right + rounding
 
 
 def refuse_nonlinear(integration: Integration) -> None:
-    """Raise if a method needs f(t, u) = A(t) u + s(t) and f is not of this form.
+    """Raise if an implicit method needs f(t, u) = A(t) u + s(t) and f is not of this form.
 
     f(t, u + v) - f(t, u) is compared with A(t) v at the end of the first step, for two vectors v: a
     random one with the norm of u (with elements of size 1 if u is 0), and a multiple of u (of f if
@@ -153,11 +142,9 @@ def refuse_nonlinear(integration: Integration) -> None:
 
     For IMEX methods only the implicit part A_I u has to be linear: A_I is tested in place of f,
     except for matrices and operators of batchkron, which are linear. Nothing is tested for an
-    `ImplicitPart`, which is known not to be, for methods that iterate with one, for explicit
-    methods, for methods that are declared ``nonlinear``, and for problems whose ``is_linear`` is
-    True and belongs to their ``rhs``.
-
-    ``integration``: the integration.
+    `ImplicitPart`, which is known not to be, for methods that iterate with one, for methods that
+    are declared ``nonlinear``, and for problems whose ``is_linear`` is True and belongs to their
+    ``rhs``.
 
     Raises `ValueError` if the difference is larger than rounding and the precision of operators
     explain; the text has the difference and alternatives. `TypeError` if the problem has no
@@ -173,7 +160,7 @@ def refuse_nonlinear(integration: Integration) -> None:
     Cost: three evaluations of f and two products with A (or five with A_I), and 4 vectors.
     """
     problem, method, u = integration.problem, integration.method, integration.u
-    if not method.implicit or integration.is_done or integration.unknowns == 0:
+    if integration.is_done or integration.unknowns == 0:
         return
     if method.nonlinear and not (method.linear_by_operator and is_linear_by_operator(problem)):
         return
@@ -231,18 +218,18 @@ def _largest_difference(
             _fill_randomly(v, norm_over(ranks, u), ranks)
         elif not _fill_along(v, u, before, ranks):
             continue
-        found = _defect(function, product, u, before, v, work, ranks)
+        defect, at_end, change, right = _defect(function, product, u, before, v, work, ranks)
         length = norm_over(ranks, v)
-        if not math.isfinite(found.product):
+        if not math.isfinite(right):
             return 0.0
-        if not math.isfinite(found.size):
+        if not math.isfinite(defect):
             return math.inf
         if is_random:
-            rate = found.product / length
-        allowed = max(inexact, 1e3 * precision) * (found.at_end + size + found.product)
+            rate = right / length
+        allowed = max(inexact, 1e3 * precision) * (at_end + size + right)
         allowed += max(rounded, 30 * precision) * rate * length
-        if found.size > allowed:
-            return found.size / max(found.product, found.change)
+        if defect > allowed:
+            return defect / max(right, change)
     return 0.0
 
 

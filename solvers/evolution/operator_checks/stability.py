@@ -23,12 +23,7 @@ from .step_check import (
 )
 from .step_growth import MakeStepper
 
-__all__ = [
-    "check_stability",
-    "check_step",
-    "is_explicit_and_linear",
-    "largest_explicit_step",
-]
+__all__ = ["check_stability", "check_step", "is_explicit_and_linear", "largest_explicit_step"]
 
 # Longest allowed step relative to the estimated largest stable one; measured on the gallery, see
 # check_step.
@@ -37,8 +32,6 @@ _MARGIN = 1.25
 
 def is_explicit_and_linear(integration: Integration) -> bool:
     """Return whether an explicit method takes equal steps of f(t, u) = A(t) u + s(t).
-
-    ``integration``: the integration.
 
     Result: False also if the problem has no operator A, f is not A u + s, or there are no unknowns.
     """
@@ -65,7 +58,6 @@ def check_stability(
 ) -> bool | None:
     """Raise if a step is unstable; return whether steps have to be compared with half steps.
 
-    ``integration``: the integration.
     ``allow_unstable``: do not check the step of a linear problem.
     ``make_stepper``: ``make_stepper(integration)`` returns a function of dt that returns a stepper,
       for the check of IMEX methods by their steps. Without it, their steps are not refused for more
@@ -85,12 +77,12 @@ def check_stability(
     if allow_unstable:
         return None
     if method.implicit:
-        check = check_imex_step(integration, make_stepper)
+        unstable, is_safe = check_imex_step(integration, make_stepper)
     else:
-        check = check_step(integration)
-    if check.unstable is not None:
-        raise UnstableStepError(check.unstable)
-    return None if check.is_safe else True
+        unstable, is_safe = check_step(integration)
+    if unstable is not None:
+        raise UnstableStepError(unstable)
+    return None if is_safe else True
 
 
 def largest_explicit_step(integration: Integration) -> float:
@@ -132,12 +124,12 @@ def check_step(integration: Integration) -> StepCheck:
     """
     found = None if integration.is_done else _ritz_values(integration)
     if found is None:
-        return StepCheck(None, is_safe=False)
+        return None, False
     (values, exact), dt, method = found, integration.dt, integration.method
     stable = _criterion(integration, values)
     margin = 1.0 if exact else _MARGIN
     if stable(dt / margin):
-        return StepCheck(None, is_safe=stable(dt / SAFE_FRACTION))
+        return None, stable(dt / SAFE_FRACTION)
     polynomial = method.stability_polynomial
     worst = complex(values[int(np.argmax(_excess(polynomial, dt, values)))])
     unstable = UnstableStep(
@@ -147,7 +139,7 @@ def check_step(integration: Integration) -> StepCheck:
         float(_amplification(polynomial, dt * np.array([worst], np.complex128))[0]),
         largest_stable(stable, dt / margin),
     )
-    return StepCheck(unstable, is_safe=False)
+    return unstable, False
 
 
 def _ritz_values(integration: Integration) -> tuple[NDArray[np.complex128], bool] | None:

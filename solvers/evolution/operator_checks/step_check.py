@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 __all__ = [
     "SAFE_FRACTION",
@@ -65,6 +66,11 @@ class UnstableStep:
         )
 
 
+StepCheck: TypeAlias = tuple[UnstableStep | None, bool]
+"""A description of a step if it is unstable, and whether it is below 0.8 times the estimated
+largest stable one, False without an estimate: the run is then watched by step doubling."""
+
+
 class UnstableStepError(ValueError):
     """A step that is not stable, refused before a run.
 
@@ -77,19 +83,6 @@ class UnstableStepError(ValueError):
 
     def __reduce__(self) -> tuple[type[UnstableStepError], tuple[UnstableStep]]:
         return type(self), (self.unstable,)
-
-
-@dataclass(frozen=True)
-class StepCheck:
-    """The result of the check of a step before the run.
-
-    ``unstable``: a description if the step is unstable, else None.
-    ``is_safe``: whether the step is below 0.8 times the estimated largest stable one; False if
-      there is no estimate. If False, the run is watched by step doubling.
-    """
-
-    unstable: UnstableStep | None
-    is_safe: bool
 
 
 def is_stable(excess: float, dt: float, length: float, rounding: float = _ROUNDING) -> bool:

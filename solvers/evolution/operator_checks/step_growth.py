@@ -20,13 +20,7 @@ from ..start.integration import Integration
 from .linearity import homogeneous_product
 from .step_check import is_stable
 
-__all__ = [
-    "HomogeneousProblem",
-    "MakeStepper",
-    "StepGrowth",
-    "excess_growth",
-    "growth_of_step",
-]
+__all__ = ["HomogeneousProblem", "MakeStepper", "StepGrowth", "excess_growth", "growth_of_step"]
 
 MakeStepper: TypeAlias = Callable[[Integration], Callable[[float], Stepper]]
 

@@ -26,10 +26,6 @@ _MAX_TRIALS = 20
 def suited_step(problem: Any, until: float, method: Any) -> float | None:
     """Return a step for an explicit method if a problem suggests none for it.
 
-    ``problem``: the problem.
-    ``until``: the last time.
-    ``method``: the method.
-
     Result: 0.8 times the largest step with which the method is stable, but not more than the
     problem suggests for its implicit method. None if that suits the method, or the largest stable
     step is not known: f is not A(t) u + s(t) with an operator, or no step is stable. Without a

@@ -1,4 +1,4 @@
-"""Checks of single arguments of a run, and the problem's own defaults for them."""
+"""Checks of single arguments of a run, the problem's own defaults for them, and equal steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from batchkron.arrays import array_module, native_dtype
 from batchkron.errors import NotPhysicalError
 from batchkron.names import SolverName, StepperName
 
-from ...krylov.vectors.ranks import Ranks, any_over, norm_over, ranks_of_problem
+from ...krylov.vectors.ranks import Ranks, any_over, norm_over
 from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper
 from ...steppers.tableau import Tableau
@@ -25,14 +25,19 @@ __all__ = [
     "Solver",
     "Tolerances",
     "as_tolerances",
+    "check_interval",
+    "fewest_steps",
     "finite_number",
     "found_step_text",
     "initial_state",
+    "is_step_of",
+    "last_step_of",
     "positive_step",
     "refuse_unsuited_step",
     "setting",
     "step_suits",
     "suggests_step",
+    "time_grid",
     "with_size_of_rise",
 ]
 
@@ -59,13 +64,14 @@ OTHER_NAMES = {
 # Parts of a run at which f says how fast a state that is 0 rises; chosen by hand, the later ones so
 # that periods that divide the run do not hide it.
 _PROBES = (1e-3, 0.137, 0.618, 0.909)
+# If (until - t0) / dt exceeds an integer by less than this, relatively, that integer is taken.
+_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
 class Tolerances:
     """Tolerances of step-size control: ‖error‖ ≤ atol + rtol ‖u‖ in each step.
 
-    ``rtol``: the relative tolerance.
     ``atol`` (float or ndarray, shape (N,)): the absolute tolerance, or one for each element, see
       `ErrorScale`.
     """
@@ -102,10 +108,11 @@ def with_size_of_rise(
     return replace(tolerances, atol=tolerances.rtol * speed * 1e-3 * (until - t0))
 
 
-def initial_state(problem: Any) -> NDArray[Any]:
+def initial_state(problem: Any, ranks: Ranks | None) -> NDArray[Any]:
     """Return a new copy of the problem's initial state.
 
     ``problem``: with ``initial`` and ``rhs``.
+    ``ranks``: those that share its state.
 
     Returns ndarray, shape (N,): in the byte order of the machine. Raises `TypeError` if one of
     these attributes is missing, or the state is neither float nor complex. `ValueError` if the
@@ -127,7 +134,6 @@ def initial_state(problem: Any) -> NDArray[Any]:
             f"problem.initial has shape {initial.shape}; expected (N,). Flatten it with ravel()."
         )
     finite = bool(np.isfinite(initial).all())
-    ranks = ranks_of_problem(problem)
     if ranks is not None and any_over(ranks, not finite):
         raise ValueError("problem.initial has NaN or infinite values; expected finite ones.")
     if not finite:
@@ -255,3 +261,70 @@ def _suggested(problem: Any, name: str) -> Any:
     """Return the problem's default for "until", "method" or "dt", or None."""
     settings = getattr(problem, "stepper", None)
     return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
+
+
+def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:
+    """Return (steps, step): the fewest equal steps ≤ dt that lead from t0 exactly to until.
+
+    ``t0``, ``until``: the first and the last time, until ≥ t0.
+    ``dt``: the longest step; exceeded by at most 1e-10 of itself.
+
+    Returns ``steps``: number of steps, 0 if until = t0; ``step``: length of a step, (until - t0) /
+    steps. Raises `ValueError` if the steps are so short that their times would be equal in float64.
+
+    Examples
+    --------
+    >>> time_grid(0.0, 1.0, 0.3)
+    (4, 0.25)
+    """
+    resolution = float(np.spacing(max(abs(t0), abs(until))))
+    if until > t0 and dt <= 4.0 * resolution:
+        raise ValueError(
+            f"dt is {dt}, too small for times between {t0} and {until}, which float64 resolves to "
+            f"{resolution:.1e}. Take a larger dt."
+        )
+    return fewest_steps(t0, until, dt)
+
+
+def fewest_steps(t0: float, until: float, dt: float) -> tuple[int, float]:
+    """Return the steps of `time_grid`, also where float64 does not resolve their times."""
+    if until == t0:
+        return 0, dt
+    steps = max(1, math.ceil((until - t0) / dt * (1.0 - _ROUNDING)))
+    return steps, (until - t0) / steps
+
+
+def is_step_of(step: float, t0: float, until: float, dt: float) -> bool:
+    """Return whether ``dt`` is a grid's step, or a longest step that leads to the same grid."""
+    return math.isclose(dt, step, rel_tol=_ROUNDING) or time_grid(t0, until, dt)[1] == step
+
+
+def last_step_of(step: float, t0: float, until: float, done: int) -> int:
+    """Return the number of steps of a resumed run from t0 to a last time that may have changed.
+
+    ``step`` and ``done`` are the length and the number of the checkpoint's steps.
+
+    Raises `ValueError` if ``until`` is not reached by a whole number of steps, or by fewer than are
+    done.
+    """
+    ratio = (until - t0) / step
+    steps = round(ratio)
+    if abs(ratio - steps) > 10.0 * _ROUNDING * max(1.0, ratio):
+        below = t0 + math.floor(ratio) * step
+        raise ValueError(
+            f"until is {until}, which no whole number of the checkpoint's steps (dt = {step}) "
+            f"reaches from t0 = {t0}; the nearest times are {below} and {below + step}."
+        )
+    if steps < done:
+        raise ValueError(
+            f"until is {until}, before the checkpoint's time {t0 + done * step}; "
+            "expected that or a later one."
+        )
+    return steps
+
+
+def check_interval(problem: Any, begin: float, until: float) -> None:
+    """Call the problem's ``check_interval(begin, until)``, if it has one."""
+    check = getattr(problem, "check_interval", None)
+    if check is not None:
+        check(begin, until)

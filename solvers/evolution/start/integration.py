@@ -20,18 +20,22 @@ from ...steppers.stepper import Stepper
 from .arguments import (
     Tolerances,
     as_tolerances,
+    check_interval,
+    fewest_steps,
     finite_number,
     found_step_text,
     initial_state,
+    is_step_of,
+    last_step_of,
     positive_step,
     refuse_unsuited_step,
     setting,
     step_suits,
     suggests_step,
+    time_grid,
     with_size_of_rise,
 )
 from .resume import read_checkpoint, refuse_mismatch, resume_warnings
-from .time_grid import fewest_steps, is_step_of, last_step_of, time_grid
 
 __all__ = ["Integration", "Resumed", "moved_integration", "plan_integration"]
 
@@ -64,7 +68,6 @@ class Resumed:
 class Integration:
     """The integration of u' = f(t, u) from the state ``u`` to the time ``until``.
 
-    ``problem``: the problem.
     ``method``: the stepper's class.
     ``t0``, ``until``, ``dt``: the first time, the last one and the step, in the problem's unit of
       time. With ``tolerances``, dt is the first step to try, or 0 if the run should choose it.
@@ -98,7 +101,8 @@ class Integration:
     @property
     def unknowns(self) -> int:
         """The number of unknowns, on all ranks, which ask for it at the same time."""
-        return int(sum_over(self.ranks, np.array([self.u.size]))[0])
+        own: int = self.u.size
+        return own if self.ranks is None else int(sum_over(self.ranks, np.array([own]))[0])
 
     def time(self, step: int) -> float:
         """Return t0 + step · dt, and exactly ``until`` for the last step."""
@@ -174,7 +178,8 @@ def plan_integration(
     belongs to another run. `TypeError` if an object has the wrong type, or an array the wrong
     dtype.
     """
-    initial = initial_state(problem)
+    ranks = ranks_of_problem(problem)
+    initial = initial_state(problem, ranks)
     t0 = finite_number("problem.t0", getattr(problem, "t0", 0.0))
     checkpoint = None if resume is None else read_checkpoint(resume)
     if until is None:
@@ -185,7 +190,6 @@ def plan_integration(
     if dt is not None:
         dt = positive_step(dt)
     tolerances = as_tolerances(rtol, atol)
-    ranks = ranks_of_problem(problem)
     if tolerances is not None and not isinstance(tolerances.atol, float):
         given = tolerances.atol
         if given.shape == getattr(problem, "state_shape", None):
@@ -201,7 +205,7 @@ def plan_integration(
     stepper = get(setting(problem, method, "method"))
     if tolerances is not None:
         _refuse_without_estimate(stepper)
-        _check_interval(problem, t0, until)
+        check_interval(problem, t0, until)
         return Integration(
             problem,
             stepper,
@@ -226,17 +230,12 @@ def plan_integration(
         else:
             note = found_step_text(problem, stepper.name)
     steps, dt = time_grid(t0, until, positive_step(setting(problem, dt, "dt")))
-    _check_interval(problem, t0, until)
+    check_interval(problem, t0, until)
     return Integration(problem, stepper, t0, until, dt, steps, initial, ranks=ranks, note=note)
 
 
 def moved_integration(
-    integration: Integration,
-    problem: Any,
-    *,
-    own_step: bool,
-    step: int = 0,
-    t: float | None = None,
+    integration: Integration, problem: Any, *, own_step: bool, step: int = 0, t: float | None = None
 ) -> Integration:
     """Return an integration that continues with a problem on another grid.
 
@@ -246,7 +245,8 @@ def moved_integration(
       from the last time at which their length changed.
     ``step``, ``t``: number of steps so far, and the time, by default t0.
     """
-    moved = replace(integration, problem=problem, u=initial_state(problem), first_step=step)
+    u = initial_state(problem, integration.ranks)
+    moved = replace(integration, problem=problem, u=u, first_step=step)
     if not own_step or integration.tolerances is not None:
         return moved
     default = positive_step(setting(problem, None, "dt"))
@@ -297,7 +297,7 @@ def _resumed(
                 f"until is {until}, before the checkpoint's time {checkpoint.t}; expected that or "
                 "a later one."
             )
-    _check_interval(problem, min(checkpoint.t, until), until)
+    check_interval(problem, min(checkpoint.t, until), until)
     return Integration(
         problem=problem,
         method=stepper,
@@ -374,10 +374,3 @@ def _refuse_tolerances_of_elements(
         raise ValueError(
             f"atol is an array, which only {', '.join(able)} takes; give a number to other methods."
         )
-
-
-def _check_interval(problem: Any, begin: float, until: float) -> None:
-    """Call the problem's ``check_interval(begin, until)``, if it has one."""
-    check = getattr(problem, "check_interval", None)
-    if check is not None:
-        check(begin, until)

@@ -28,7 +28,6 @@ class StepInterpolant:
     values and slopes f(t, u) at both ends, with error O(dt⁴). If dt times a slope is many times
     larger than the states, dt does not resolve f, and the interpolation is linear.
 
-    ``problem``: the problem.
     ``stepper``: the method that computes the steps.
     ``like`` (ndarray, shape (N,)): a vector of the run.
     ``ranks``: the ranks that share it.

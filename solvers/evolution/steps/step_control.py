@@ -74,7 +74,6 @@ class _Steps:
 class FixedSteps(_Steps):
     """Equal steps: step n ends at t0 + n dt.
 
-    ``integration``: the integration.
     ``step``: number of accepted steps from t0.
     ``last_step``: number of steps of the whole run; None for adaptive steps.
     ``t``: the time after the accepted steps.

@@ -9,7 +9,7 @@ import pytest
 from methods import EQUAL_STEPS
 
 from batchkron.solvers import EvolveStatus, Status, evolve, steppers
-from batchkron.solvers.evolution.start.time_grid import time_grid
+from batchkron.solvers.evolution.start.arguments import time_grid
 from batchkron.storage import load_checkpoint
 
 

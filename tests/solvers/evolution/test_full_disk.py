@@ -137,7 +137,7 @@ def test_a_failure_is_not_tried_again_before_the_next_one_is_due(tmp_path, monke
     monkeypatch.setattr(checkpointing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     integration = plan_integration(Diffusion(), **ARGUMENTS, method="rk4")
     control = FixedSteps(integration)
-    file = checkpointing.as_checkpoint_file(path, 10.0, integration.u, integration.unknowns)
+    file = checkpointing.as_checkpoint_file(path, 10.0, integration)
 
     def state():
         point = control.resume_point()
