@@ -18,11 +18,12 @@ from ...statement.axis import Axis
 from .mode_sweep import ModeSweep
 from .tables import MAX_POINTS, CellBlocks, check_points, point_tables
 
-__all__ = ["PointTransform", "check_grid"]
+__all__ = ["NUDGE", "PointTransform", "check_grid"]
 
 Values = NDArray[np.float64]
 
-_NUDGE = 1e-11  # of an axis: distance of points at edges from these, as functions are given them
+NUDGE = 1e-11
+"""Of an axis: distance of points at edges from these, as functions are given them."""
 
 
 class PointTransform:
@@ -100,7 +101,7 @@ class PointTransform:
         """
         d, cells = self.grid.dimensions, self.grid.cells
         for k, (axis, tables) in enumerate(zip(self.axes, self._tables, strict=True)):
-            nudged = tables.places + _NUDGE * tables.sides[(np.arange(len(tables.places)) > 0) * 1]
+            nudged = tables.places + NUDGE * tables.sides[(np.arange(len(tables.places)) > 0) * 1]
             places = axis.lower + axis.length * nudged
             shape = [len(cells), *(self._m if j == k else 1 for j in range(d))]
             own = places[cells[:, k]].reshape(shape)
