@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -34,11 +34,13 @@ from .discretization.checks.well_posed import (
     refuse_backward_diffusion_at_points,
     well_posed_until,
 )
-from .discretization.fields.signs import SignedField, split_fields
+from .discretization.fields.modes import FieldPart
+from .discretization.fields.signs import SignedField, split_electric, split_fields
 from .discretization.interpolation.transform import PointTransform
 from .discretization.matrices.volume_element import VolumeElement
 from .discretization.parts import (
     EdgeFunction,
+    ElectricOperator,
     ExactSolution,
     OperatorTerm,
     PointwiseOperator,
@@ -60,7 +62,7 @@ from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
 from .semidiscrete.exact.at_times import ExactAtTimes
 from .semidiscrete.exact.function import ExactFunction
-from .semidiscrete.fields.bounds import bounded_terms, field_range
+from .semidiscrete.fields.bounds import bounded_terms, electric_bounds, field_range
 from .semidiscrete.levels import LevelParts
 from .semidiscrete.problem import Problem
 from .semidiscrete.time_combination import TimeCombination
@@ -76,7 +78,8 @@ from .statement.arguments import (
 from .statement.axis import Axis
 from .statement.boundary import Boundary, BoundaryOfAxis, Condition, parse_boundary
 from .statement.coefficients import Function
-from .statement.field_axes import check_fields_of
+from .statement.electric import ElectricComponent
+from .statement.field_axes import check_electric_of, check_fields_of
 from .statement.frozen import Frozen
 from .statement.function_checks import arising_in
 from .statement.functions import FunctionOfAxes, sample_places
@@ -181,13 +184,14 @@ class PDE(Statement):
     ) -> None:
         box = axes_of(axes)
         known, function = exact_of(exact, box)
-        own, gains, at_points = terms_of(terms, box, sources)
+        own, gains, at_points, electric = terms_of(terms, box, sources)
         separable, functions = sources_of(sources, box, known)
         values: dict[str, Any] = {
             "axes": box,
             "terms": own,
             "gains": gains,
             "pointwise": at_points,
+            "electric": electric,
             "boundary": Frozen(parse_boundary(boundary, box)),
             "initial": initial_of(initial, box, known, function),
             "sources": separable,
@@ -203,6 +207,7 @@ class PDE(Statement):
             object.__setattr__(self, key, value)
         check_statement(self)
         check_fields_of(self)
+        check_electric_of(self)
         check_periodic_coefficients(self)
         if isinstance(function, SeparableOnAxes):
             function.parts(t0)  # raises for what would only be found at the end of a run
@@ -283,6 +288,10 @@ class PDE(Statement):
             start = initial if dt is None else None
             bounded = bounded_terms(self.terms, fields, space, chosen, start, self.t0)
         bounded = (*bounded, *self._bounds_of_diffusion())
+        if self.electric:
+            _check_coefficients(self.electric, space)
+            start = initial if dt is None else None
+            bounded += electric_bounds(self.electric, space, chosen, start)
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
         if not allow_ill_posed:
@@ -336,6 +345,7 @@ class PDE(Statement):
             source_functions=self.source_functions,
             edge_functions=made.edge_functions,
             pointwise=made.pointwise,
+            electric=made.electric,
             provenance=self._provenance(space, chosen),
             other_levels=others,
         )
@@ -385,6 +395,7 @@ class PDE(Statement):
             tuple(sources),
             (*edges, *fluxes),
             at_points,
+            tuple(self._electric_operators(space)),
             exact,
             space.masses,
             stepper,
@@ -423,6 +434,24 @@ class PDE(Statement):
             )
         return tuple(found), edges
 
+    def _electric_operators(self, space: DGSpace) -> Iterator[ElectricOperator]:
+        """Yield the terms that electric fields multiply, one sum for each part of a component."""
+        members: dict[tuple[ElectricComponent, FieldPart], list[OperatorTerm]] = {}
+        for number, term in enumerate(self.electric):
+            assert term.electric is not None
+            for plain, part in split_electric(term):
+                for own in resolve(plain, space, {}):
+                    if boundary_sources(own, space) or edge_functions(own, space):
+                        raise ValueError(_FIELD_WITH_DATA.format(number, term_text(term)))
+                    operators = members.setdefault((term.electric, part), [])
+                    operators.append(assemble_term(own, space))
+        for (component, part), operators in members.items():
+            electric = component.electric
+            periodic = [self.boundary[axis][0].kind == "periodic" for axis in electric.positions]
+            yield ElectricOperator(
+                electric, component.number, part, tuple(periodic), tuple(operators)
+            )
+
     def _fluxes_at_ends(self, function: FunctionOfAxes) -> dict[Axis, tuple[Condition, Condition]]:
         """Return the conditions with F of the values that are given."""
         exact = self.exact_function
@@ -434,12 +463,13 @@ class PDE(Statement):
     def _method_at_points(self) -> StepperName | None:
         """Return the default method of a PDE with functions of f that are not linear.
 
-        It is IMEX if there is other diffusion. None without such functions.
+        Or with electric fields of several positions. It is IMEX if there is other diffusion, or
+        collisions. None without such functions and fields.
         """
-        if all(term.function.linear for term in self.pointwise):
+        if not self.electric and all(term.function.linear for term in self.pointwise):
             return None
         chains = any(
-            sum(factor.kind in ("div", "grad") for factor in term.factors) > 1
+            term.stiff or sum(factor.kind in ("div", "grad") for factor in term.factors) > 1
             for term in self.terms
         )
         explicit = any(term.inner is not None for term in self.pointwise)

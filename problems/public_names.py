@@ -29,6 +29,7 @@ from .statement.axis import Axis
 from .statement.bgk import bgk
 from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
 from .statement.collisions import lenard_bernstein
+from .statement.electric import Electric
 from .statement.fields import FieldExpression, Moment, Poisson
 from .statement.pointwise import pointwise
 from .statement.separable import Separable, SeparableAt, SeparableSum
@@ -42,6 +43,7 @@ __all__ = [
     "AsgardState",
     "Axis",
     "Dirichlet",
+    "Electric",
     "ExactFunction",
     "ExactSolution",
     "Field",

@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..grids.levels import MAX_LEVEL
+from ..statement.electric import Electric
 from ..statement.functions import FunctionOfAxes
 from ..statement.number_checks import check_integer, is_number
 from ..statement.text import count, time_text
 from ..statement.time import TimeFunction
-from .fields.modes import FieldMode
+from .fields.modes import FieldMode, FieldPart
 from .matrices.mode_operator import ModeOperator
 
 __all__ = [
     "AdaptSettings",
     "EdgeFunction",
+    "ElectricOperator",
     "ExactSolution",
     "Masses",
     "OperatorTerm",
@@ -174,6 +176,45 @@ class PointwiseOperator:
         return not self.function.in_time and all(
             term.time.is_constant for term in (*self.terms, *self.inner)
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ElectricOperator:
+    """The sum of terms that a part of a component of an electric field multiplies.
+
+    Attributes
+    ----------
+    electric : Electric
+    number : int
+        Of the component, among the positions.
+    part : {1, -1, 0}
+        As of `FieldPart`.
+    periodic : tuple of bool
+        Which positions are periodic.
+    terms : tuple of OperatorTerm
+        What acts on the state before the multiplication; none has a field.
+    """
+
+    electric: Electric
+    number: int
+    part: FieldPart
+    periodic: tuple[bool, ...]
+    terms: tuple[OperatorTerm, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", tuple(self.terms))
+        object.__setattr__(self, "periodic", tuple(map(bool, self.periodic)))
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the terms do not depend on time."""
+        return all(term.time.is_constant for term in self.terms)
+
+    def text(self) -> str:
+        """Return what multiplies the terms."""
+        part = {1: "positive part of ", -1: "negative part of ", 0: ""}[self.part]
+        axis = self.electric.positions[self.number]
+        return part + self.electric[axis].text()
 
 
 @dataclass(frozen=True, eq=False)

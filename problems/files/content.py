@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..discretization.parts import (
     AdaptSettings,
     EdgeFunction,
+    ElectricOperator,
     Masses,
     OperatorTerm,
     PointwiseOperator,
@@ -50,6 +51,7 @@ class ProblemContent:
     source_functions: tuple[FunctionOfAxes, ...] = ()
     edge_functions: tuple[EdgeFunction, ...] = ()
     pointwise: tuple[PointwiseOperator, ...] = ()
+    electric: tuple[ElectricOperator, ...] = ()
     adapt: AdaptSettings | None = None
     well_posed_until: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -38,6 +38,7 @@ from ..statement.axis import Axis
 from ..statement.time import TimeFunction, from_json
 from .adapt import decode_adapt
 from .content import ProblemContent
+from .electric import split_electric
 from .fields import decode_fields
 from .functions import decode_functions
 from .gains import decode_gains
@@ -70,6 +71,7 @@ def decode_problem(document: Document) -> ProblemContent:
     gains = decode_gains(document, axes)
     functions = decode_functions(document, axes)
     own, at_points = split_pointwise(document, terms, axes)
+    own, electric = split_electric(document, own, axes)
     adapt = decode_adapt(document, [axis.name for axis in axes])
     with refusing("group 'stepper'"):
         stepper = StepperSettings(
@@ -95,6 +97,7 @@ def decode_problem(document: Document) -> ProblemContent:
             gains=gains,
             source_functions=functions,
             pointwise=at_points,
+            electric=electric,
             adapt=adapt,
             well_posed_until=(
                 number_of(document, "well_posed_until")

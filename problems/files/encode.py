@@ -20,6 +20,7 @@ from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import OperatorTerm, SeparableVector
 from .adapt import encode_adapt
 from .content import ProblemContent
+from .electric import encode_electric
 from .fields import encode_fields
 from .functions import encode_functions, refuse_callables
 from .gains import encode_gains
@@ -59,6 +60,7 @@ def _document(content: ProblemContent) -> Document:
         "grid/levels": np.array(grid.levels, dtype=np.int64),
         "grid/cells": grid.cells,
         **_encode_terms(all_terms(content), grid.dimensions, n),
+        **encode_electric(content),
         **encode_pointwise(content),
         **encode_fields(content.terms, content.axes),
         **encode_gains(content.gains),

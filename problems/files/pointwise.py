@@ -19,6 +19,7 @@ from ..discretization.parts import OperatorTerm, PointwiseOperator
 from ..statement.axis import Axis
 from ..statement.functions import function_of_axes
 from .content import ProblemContent
+from .electric import own_terms
 from .functions import check_function_count, formula_or_values
 
 __all__ = ["all_terms", "encode_pointwise", "split_pointwise"]
@@ -31,10 +32,11 @@ _FORMULA, _EXTRA, _LINEAR, _OF_TERM = (
 def all_terms(content: ProblemContent) -> list[OperatorTerm]:
     """Return the terms of a problem, after them those that act on each pointwise function.
 
-    Last are those that act on the state before each of them.
+    Before these are those that electric fields multiply; last are those that act on the state
+    before each of them.
     """
     outer = [term for own in content.pointwise for term in own.terms]
-    return [*content.terms, *outer, *(term for own in content.pointwise for term in own.inner)]
+    return [*own_terms(content), *outer, *(term for own in content.pointwise for term in own.inner)]
 
 
 def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
@@ -43,7 +45,7 @@ def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
     if not operators:
         return {}
     check_function_count(_FORMULA, len(operators))
-    counts = [len(content.terms), *(len(operator.terms) for operator in operators)]
+    counts = [len(own_terms(content)), *(len(operator.terms) for operator in operators)]
     counts += [len(operator.inner) for operator in operators]
     texts = (formula_or_values(operator.function, content.t0) for operator in operators)
     return {

@@ -46,7 +46,8 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         cell and axis (n), of cells of the grid (blocks), of distinct 1-D operators (operators), of
         pairs of cells for which an operator has a block (pairs), of terms, of sources, of parts of
         the exact solution (parts), of sources that are functions of all axes (functions), of
-        functions of the state (at_points), of formulas (fields), of modes that are fields, of those
+        functions of the state (at_points), of parts of electric fields, of terms that do not act on
+        functions of the state (own_terms), of formulas (fields), of modes that are fields, of those
         that are derivatives, of values of functions in fields (samples), of Gauss points in a cell
         (points), of unknowns, and of coefficients (size_k) and finest cells (cells_k) along axis k.
 
@@ -85,6 +86,8 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "pointwise/extra": Field("int64", ("at_points",), "pointwise"),
         "pointwise/linear": Field("int64", ("at_points",), "pointwise"),
         "pointwise/of_term": Field("int64", ("terms",), "pointwise"),
+        "electric/field": Field("text", ("electric_fields",), "electric"),
+        "electric/of_term": Field("int64", ("own_terms",), "electric"),
         "sources/functions": Field("text", ("functions",), "functions"),
         "sources/explicit": Field("int64", ("sources",), "explicit"),
         "exact/time": Field("text", ("parts",), "exact"),

@@ -8,15 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..discretization.interpolation.transform import check_grid
-from ..discretization.parts import Masses, OperatorTerm, SeparableVector, check_mass
+from ..discretization.parts import (
+    ElectricOperator,
+    Masses,
+    OperatorTerm,
+    SeparableVector,
+    check_mass,
+)
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
+from ..statement.field_axes import check_electric_axes
 from ..statement.functions import FunctionOfAxes
 from ..statement.gains import MaxwellianGain
 from ..statement.time import TimeFunction
 
 __all__ = [
     "check_axes",
+    "check_electric",
     "check_functions",
     "check_gains",
     "check_masses",
@@ -67,6 +75,29 @@ def check_gains(gains: Sequence[MaxwellianGain], axes: Sequence[Axis], masses: M
                 f"gains[{number}] is a Maxwellian in Cartesian coordinates, and an axis has a "
                 "volume element"
             )
+
+
+def check_electric(
+    operators: Sequence[ElectricOperator],
+    axes: Sequence[Axis],
+    masses: Masses,
+    grid: SparseGrid,
+    n: int,
+) -> None:
+    """Check that electric fields are of the axes, and that there are points of the grid."""
+    for number, own in enumerate(operators):
+        if not isinstance(own, ElectricOperator):
+            raise TypeError(
+                f"electric[{number}] must be an ElectricOperator, got {type(own).__name__}"
+            )
+        curved = [axis for axis, mass in zip(axes, masses, strict=True) if mass is not None]
+        check_electric_axes(own.electric, axes, own.periodic, curved)
+        if own.part not in (-1, 0, 1) or not 0 <= own.number < len(own.electric.positions):
+            raise ValueError(f"electric[{number}] has an unknown part or component")
+        if any(term.has_fields for term in own.terms):
+            raise ValueError(f"electric[{number}] has a term with another field")
+    if operators:
+        check_grid(grid, n - 1)
 
 
 def check_functions(

@@ -22,6 +22,9 @@ def problem_text(problem: ProblemValue) -> str:
     stepper = problem.stepper
     at_points = len(problem.pointwise)
     functions = f" and {count(at_points, 'function')} of the state" if at_points else ""
+    if problem.electric:
+        forces = sum(len(own.terms) for own in problem.electric)
+        functions += f" and {forces} with an electric field"
     terms = f"{count(len(problem.terms), 'term')}{functions}, {_steadiness(problem.is_constant)}"
     exact = "not known" if problem.exact is None else "known"
     return "\n".join(
@@ -94,6 +97,8 @@ def _terms_text(problem: ProblemValue) -> str:
     for operator in problem.pointwise:
         text = operator.function.text or "a Python function"
         lines.append(f"{count(len(operator.terms), 'term')} of the state at points: {text}")
+    for own in problem.electric:
+        lines += [f"{_modes_text(problem, term.modes)}, times {own.text()}" for term in own.terms]
     if len(problem.terms) > _TERMS_SHOWN:
         lines.append(f"… and {len(problem.terms) - _TERMS_SHOWN} more")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..discretization.parts import (
     EdgeFunction,
+    ElectricOperator,
     ExactSolution,
     Masses,
     OperatorTerm,
@@ -34,6 +35,7 @@ class LevelParts:
     sources : tuple of SeparableVector
     edge_functions : tuple of EdgeFunction
     pointwise : tuple of PointwiseOperator
+    electric : tuple of ElectricOperator
     exact : ExactSolution, ExactFunction or None
     masses : tuple of (ndarray or None)
     stepper : StepperSettings
@@ -44,6 +46,7 @@ class LevelParts:
     sources: tuple[SeparableVector, ...]
     edge_functions: tuple[EdgeFunction, ...]
     pointwise: tuple[PointwiseOperator, ...]
+    electric: tuple[ElectricOperator, ...]
     exact: ExactSolution | ExactFunction | None
     masses: Masses
     stepper: StepperSettings

@@ -23,6 +23,7 @@ from ..grids.refinement import finest_levels
 from ..grids.sparse_grid import SparseGrid
 from ..output_methods import OutputMethods
 from ..statement.axis import Axis
+from ..statement.electric import ElectricComponent
 from ..statement.fields import FieldExpression
 from ..statement.text import rows_text
 from .adaptation.changing_cells import AdaptiveProblem, adaptation_rule
@@ -89,6 +90,8 @@ class Problem(ProblemValue, OutputMethods):
         Sources that come from boundary data which are callables; files do not hold them.
     pointwise : sequence of PointwiseOperator, optional
         Terms of functions of the state, as `pointwise` makes them; files hold those of formulas.
+    electric : sequence of ElectricOperator, optional
+        Terms that an electric field of several positions multiplies, as `Electric` makes them.
     adapt : AdaptSettings, optional
         The rule by which `batchkron.solvers.evolve` lets the grid follow the solution by default;
         `with_adapt` sets it.
@@ -225,6 +228,11 @@ class Problem(ProblemValue, OutputMethods):
         True
         """
         check_vector("u", u, self.initial)
+        if self.electric:
+            raise ValueError(
+                "the problem has an electric field of several positions, and cannot be frozen yet; "
+                "explicit and IMEX methods take it"
+            )
         if self.is_nonlinear_at_points or (self.pointwise and self.has_fields):
             raise ValueError(
                 "the problem has pointwise terms, which are no operators, so that it cannot be "
@@ -555,7 +563,10 @@ class Problem(ProblemValue, OutputMethods):
         return self.output.moment_weights(powers)
 
     def field(
-        self, u: NDArray[np.float64], expression: FieldExpression, t: float | None = None
+        self,
+        u: NDArray[np.float64],
+        expression: FieldExpression | ElectricComponent,
+        t: float | None = None,
     ) -> Field:
         """Return the values of a field, such as ``Poisson(x, Moment(v))``; see `Output.field`."""
         return self.output.field(u, expression, t)

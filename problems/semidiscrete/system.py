@@ -26,6 +26,7 @@ from ..statement.separable import (
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
 from .edges import EdgeOnGrid
+from .fields.electric import ElectricOfState
 from .fields.following import Following
 from .fields.gains import GainsOfState
 from .fields.implicit import ImplicitFields
@@ -159,7 +160,8 @@ class System:
             If one of these terms depends on the state by a field.
         """
         self._refuse_fields([term for term in self.problem.terms if not term.one_sided])
-        if not (self.problem.pointwise or any(term.one_sided for term in self.problem.terms)):
+        apart = self.problem.pointwise or self.problem.electric
+        if not (apart or any(term.one_sided for term in self.problem.terms)):
             return self.operator_at(t)
         return operator_sum(self._implicit_groups, t)
 
@@ -178,7 +180,8 @@ class System:
             return None
         explicit = [s.explicit for s in problem.sources]
         explicit += [s.explicit for s in problem.edge_functions]
-        is_whole = len(own) == len(problem.terms) and not (any(explicit) or problem.pointwise)
+        at_points = problem.pointwise or problem.electric
+        is_whole = len(own) == len(problem.terms) and not (any(explicit) or at_points)
         return ImplicitFields(
             FieldTerms(problem, own),
             self._implicit_sources,
@@ -202,7 +205,7 @@ class System:
         """
         problem = self.problem
         self._refuse_pointwise()
-        if not problem.has_fields:
+        if not problem.has_fields_of_axes:
             return None
         if problem.pointwise:
             raise ValueError("implicit methods take no pointwise terms beside fields")
@@ -427,10 +430,13 @@ class System:
             products.append((None, self._gains.write))
         if self._pointwise:
             products.append((None, self._pointwise.write))
+        if self._electric:
+            products.append((None, self._electric.write))
         if moving:
             products.append((None, moving.write))
         terms = self._field_terms
         repeats = not (moving or self._pointwise) and (terms is None or terms.is_repeatable)
+        repeats = repeats and self._electric.is_repeatable
         turn = nullcontext if self._following is None else self._following.turn
         return SplitRightSide(tuple(products), sources, repeats, turn)
 
@@ -445,6 +451,8 @@ class System:
             self._gains.accumulate(t, u, out)
         if self._pointwise:
             self._pointwise.accumulate(t, u, out)
+        if self._electric:
+            self._electric.accumulate(t, u, out)
 
     def _write_constant_terms(
         self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]
@@ -517,7 +525,7 @@ class System:
     @cached_property
     def _groups(self) -> tuple[TermGroup, ...]:
         """The operators of terms that do not depend on the state."""
-        if not self.problem.has_fields:
+        if not self.problem.has_fields_of_axes:
             return self._assembled(self.problem.terms)
         own = [term for term in self.problem.terms if term not in self._terms_with_fields]
         return self._assembled(own) if own else ()
@@ -543,7 +551,7 @@ class System:
     @cached_property
     def _following(self) -> Following | None:
         problem = self.problem
-        if not problem.has_fields:
+        if not problem.has_fields_of_axes:
             return None
         terms = FieldTerms(problem, self._terms_with_fields)
         # threads that assemble it at the same time keep the first one, whose turns they share
@@ -569,6 +577,10 @@ class System:
     @cached_property
     def _pointwise(self) -> PointwiseOfState:
         return PointwiseOfState(self.problem)
+
+    @cached_property
+    def _electric(self) -> ElectricOfState:
+        return ElectricOfState(self.problem)
 
     @cached_property
     def _implicit_groups(self) -> tuple[TermGroup, ...]:
@@ -633,9 +645,20 @@ class System:
             self._gains.accumulate(t, u, out)
         if self._pointwise:
             self._pointwise.accumulate(t, u, out)
+        if self._electric:
+            self._electric.accumulate(t, u, out)
 
     def _refuse_pointwise(self) -> None:
-        """Raise ValueError if a term is a function of the state at points that is not linear."""
+        """Raise ValueError if a term is a function of the state at points that is not linear.
+
+        Or if one has an electric field of several positions.
+        """
+        if self.problem.electric:
+            raise ValueError(
+                f"the operator of {self.problem.name!r} depends on the state: a term has an "
+                "electric field of several positions. Explicit methods (ssp-rk3, rk4, …) need no "
+                "operator, and IMEX methods (ark2, ark3) take that of the other terms"
+            )
         if self.problem.is_nonlinear_at_points:
             raise ValueError(
                 f"the operator of {self.problem.name!r} depends on the state: a term has a "

@@ -18,6 +18,7 @@ from ..discretization.basis.multiwavelets import check_degree
 from ..discretization.parts import (
     AdaptSettings,  # noqa: F401
     EdgeFunction,  # noqa: F401
+    ElectricOperator,  # noqa: F401
     ExactSolution,
     Masses,  # noqa: F401
     OperatorTerm,  # noqa: F401
@@ -35,6 +36,7 @@ from ..statement.functions import FunctionOfAxes  # noqa: F401
 from ..statement.gains import MaxwellianGain  # noqa: F401
 from .checks import (
     check_axes,
+    check_electric,
     check_functions,
     check_gains,
     check_masses,
@@ -64,7 +66,7 @@ class ProblemValue(ProblemContent):
     other_levels: OtherLevels | None = None
 
     def __post_init__(self) -> None:
-        functions = "source_functions", "edge_functions", "pointwise"
+        functions = "source_functions", "edge_functions", "pointwise", "electric"
         for name in ("axes", "terms", "sources", "masses", "gains", *functions):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "degree", check_degree(self.degree))
@@ -103,6 +105,9 @@ class ProblemValue(ProblemContent):
         check_terms(self.terms, grid, n)
         for operator in self.pointwise:
             check_terms((*operator.terms, *operator.inner), grid, n)
+        for force in self.electric:
+            check_terms(force.terms, grid, n)
+        check_electric(self.electric, self.axes, masses, grid, n)
         check_gains(self.gains, self.axes, masses)
         edges = (edge.function for edge in self.edge_functions)
         at_points = (operator.function for operator in self.pointwise)
@@ -181,6 +186,7 @@ class ProblemValue(ProblemContent):
     def is_constant(self) -> bool:
         """Whether the operator A does not depend on time."""
         steady = all(operator.is_steady for operator in self.pointwise)
+        steady = steady and all(operator.is_steady for operator in self.electric)
         return steady and all(term.time.is_constant for term in self.terms)
 
     @property
@@ -201,6 +207,11 @@ class ProblemValue(ProblemContent):
     @property
     def has_fields(self) -> bool:
         """Whether a term has a field as coefficient, or there are gains: f depends on moments."""
+        return bool(self.electric) or self.has_fields_of_axes
+
+    @property
+    def has_fields_of_axes(self) -> bool:
+        """Whether it has gains, or fields of single axes."""
         return bool(self.gains) or any(term.has_fields for term in self.terms)
 
     def _on_host(self, u: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -46,11 +46,13 @@ def axes_of(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 def terms_of(
     terms: AnyTerm | Iterable[Any], axes: tuple[Axis, ...], sources: object
-) -> tuple[tuple[Term, ...], tuple[MaxwellianGain, ...], tuple[PointwiseTerm, ...]]:
+) -> tuple[
+    tuple[Term, ...], tuple[MaxwellianGain, ...], tuple[PointwiseTerm, ...], tuple[Term, ...]
+]:
     """Return a term, or the terms of nested sequences, as flat tuples.
 
-    They are the terms, among them the penalties of pointwise ones; the gains; and the pointwise
-    terms.
+    They are the terms, among them the penalties of pointwise ones; the gains; the pointwise terms;
+    and those that an electric field multiplies.
 
     Raises `TypeError`, `ValueError` if one is not a term or acts along an axis that the PDE does
     not have, or if there are neither terms nor sources.
@@ -79,7 +81,8 @@ def terms_of(
                     f"terms[{k}] acts along {factor.axis}, which is not among the PDE's axes; "
                     f"these are {', '.join(map(str, axes))}"
                 )
-    return flat, gains, at_points
+    plain_terms = tuple(term for term in flat if term.electric is None)
+    return plain_terms, gains, at_points, tuple(term for term in flat if term.electric is not None)
 
 
 def _flatten(terms: object) -> tuple[AnyTerm, ...]:

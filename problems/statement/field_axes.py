@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .axis import Axis
+from .electric import Electric
 from .fields import FieldExpression, Moment, Poisson, nodes_of
 from .statement import Statement
-from .terms import Term
+from .terms import Term, term_text
 
-__all__ = ["check_field", "check_fields_of"]
+__all__ = ["check_electric_axes", "check_electric_of", "check_field", "check_fields_of"]
 
 
 def check_fields_of(pde: Statement) -> None:
@@ -37,6 +38,76 @@ def check_fields_of(pde: Statement) -> None:
                     f"sources is {pde.sources!r}, and {what}, whose part of the sources would need "
                     "the field of the exact solution; give the sources as Separable"
                 )
+
+
+def check_electric_of(pde: Statement) -> None:
+    """Refuse terms that electric fields of several positions cannot multiply, and such fields.
+
+    The text names the term.
+    """
+    for term in pde.electric:
+        assert term.electric is not None
+        electric, what = term.electric.electric, f"the term {term_text(term)}"
+        periodic = [
+            axis in pde.boundary and pde.boundary[axis][0].kind == "periodic"
+            for axis in electric.positions
+        ]
+        check_electric_axes(electric, pde.axes, periodic, list(pde.volume))
+        derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+        if len(derivatives) > 1 or any(factor.kind == "penalty" for factor in derivatives):
+            raise ValueError(
+                f"{what} has a penalty or several derivatives; a field of several positions "
+                "multiplies one first derivative, or f itself"
+            )
+        if any(factor.axis in electric.positions for factor in derivatives):
+            raise ValueError(
+                f"{what} acts along a position of the field, which is not possible yet; expected "
+                "a derivative along another axis, as in div(v, -1, others={(x, y): E.x})"
+            )
+        if term.fields:
+            raise ValueError(f"{what} has another field beside that of several positions")
+        if isinstance(pde.sources, str):
+            raise ValueError(
+                f"sources is {pde.sources!r}, and {what} would need the field of the exact "
+                "solution; give the sources as functions"
+            )
+
+
+def check_electric_axes(
+    electric: Electric,
+    axes: Sequence[Axis],
+    periodic: Sequence[bool],
+    curved: Sequence[Axis],
+) -> None:
+    """Refuse an electric field that is not one of some of the axes, with ValueError.
+
+    ``periodic`` says which positions are periodic, ``curved`` are the axes with a volume element.
+    """
+    text, positions = electric.text(), electric.positions
+    for axis in positions:
+        if axis not in axes:
+            raise ValueError(f"{text}: {axis} is not among the axes {', '.join(map(str, axes))}")
+        if axis in curved:
+            raise ValueError(
+                f"{text} is along {axis.name!r}, which has a volume element; Poisson's equation "
+                "is solved in Cartesian coordinates only"
+            )
+    for _, moment in electric.moments:
+        named = [axis for axis, _ in moment.powers]
+        if set(named) != set(axes) - set(positions) or len(axes) != len(named) + len(positions):
+            others = ", ".join(axis.name for axis in axes if axis not in positions)
+            raise ValueError(
+                f"{text}: {moment.text()} is no function of the positions; expected a moment over "
+                f"all other axes, which are {others or 'none'}"
+            )
+    for axis, own, ends in zip(positions, periodic, electric.potential, strict=True):
+        if own and ends != (0.0, 0.0):
+            raise ValueError(f"{text} has a potential along {axis.name!r}, which is periodic")
+    if all(periodic) and electric.background is not None:
+        raise ValueError(
+            f"{text} has periodic positions only, so that the whole has to be neutral; expected "
+            "background='mean'"
+        )
 
 
 def _check_derivatives(term: Term, axis: Axis, what: str) -> None:
@@ -130,7 +201,6 @@ def _left_by(moment: Moment, axes: Sequence[Axis], what: str) -> Axis:
     raise ValueError(
         f"{what}: {moment.text()} is a function of {names}; expected one coordinate. A moment "
         "integrates over the axes that it names, and no others: name all velocities, as in "
-        f"Moment({{{given}, {left[-1].name}: 0}}). Fields of several positions are no products of "
-        "functions of one coordinate; they need interpolation on the sparse grid, which batchkron "
-        "does not have yet"
+        f"Moment({{{given}, {left[-1].name}: 0}}). Of the fields of several positions there "
+        f"is that of Poisson's equation, Electric([{names}], …)"
     )

@@ -29,7 +29,8 @@ class Statement:
 
     `batchkron.problems.PDE` makes them from its arguments of the same names, which it documents.
     ``gains`` are those among the terms, which have no operator; so are ``pointwise``, functions of
-    the state, the penalties of whose fluxes are terms.
+    the state, the penalties of whose fluxes are terms, and ``electric``, terms that an electric
+    field of several coordinates multiplies.
     ``initial``, ``sources`` and ``exact`` are the separable parts of sums. ``initial`` may be a
     function of all axes; it is None if the initial state is that of ``exact_function``, a callable
     exact solution. ``source_functions`` are the sources that are functions of all axes.
@@ -39,6 +40,7 @@ class Statement:
     terms: tuple[Term, ...]
     gains: tuple[MaxwellianGain, ...]
     pointwise: tuple[PointwiseTerm, ...]
+    electric: tuple[Term, ...]
     boundary: Mapping[Axis, tuple[Condition, Condition]]
     initial: tuple[Separable, ...] | FunctionOfAxes | None
     sources: tuple[Separable, ...] | str
@@ -57,6 +59,7 @@ class Statement:
             terms.append(f"… {count(len(self.terms) - _TERMS_SHOWN, 'more term')}")
         terms += [gain.text() for gain in self.gains]
         terms += [term.text() for term in self.pointwise]
+        terms += [term_text(term) for term in self.electric]
         number = len(self.sources) + len(self.source_functions)
         sources = self.sources if isinstance(self.sources, str) else str(number)
         known = "known" if self.exact or self.exact_function is not None else "not known"
@@ -81,7 +84,8 @@ def check_statement(pde: Statement) -> None:
     if not isinstance(pde.t0, Real) or not math.isfinite(pde.t0):
         raise ValueError(f"t0 must be a finite number, got {pde.t0!r}")
     object.__setattr__(pde, "t0", float(pde.t0))
-    own = [factor for term in pde.terms for factor in term.factors if factor.boundary is not None]
+    known = (*pde.terms, *pde.electric)
+    own = [factor for term in known for factor in term.factors if factor.boundary is not None]
     ends = [*pde.boundary.items(), *((factor.axis, factor.boundary) for factor in own)]
     for axis, conditions in ends:
         for side, condition in zip(("left", "right"), conditions or (), strict=True):

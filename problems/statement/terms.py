@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from .axis import Axis
 from .boundary import Boundary, Condition, ends_text, parse_ends
 from .coefficients import FLUX_SIGNS, ByDegree, Flux, Function
+from .electric import ElectricComponent
 from .fields import FieldExpression
 from .function_checks import check_function
 from .number_checks import finite_number, is_number
@@ -36,9 +37,13 @@ class AxisName(Axis):
 
 
 Others: TypeAlias = (
-    Mapping[Axis, Function | FieldExpression] | Mapping[str, Function | FieldExpression]
+    Mapping[Axis, Function | FieldExpression]
+    | Mapping[str, Function | FieldExpression]
+    | Mapping[tuple[Axis, ...], ElectricComponent]
+    | Mapping[Axis | tuple[Axis, ...], Function | FieldExpression | ElectricComponent]
 )
-"""Coefficients in other coordinates, by their axes or the axes' names."""
+"""Coefficients in other coordinates, by their axes or the axes' names, a component of an `Electric`
+by all its axes."""
 
 FactorKind: TypeAlias = Literal["div", "grad", "penalty", "mass"]
 
@@ -87,6 +92,8 @@ class Term:
     stiff : bool
         Whether IMEX methods treat the term implicitly also if its fluxes are upwind, as those of
         collisions.
+    electric : ElectricComponent or None
+        The component of an electric field of several coordinates that multiplies the term.
     """
 
     factors: tuple[TermFactor, ...]
@@ -94,6 +101,7 @@ class Term:
     time: TimeFunction = field(default_factory=constant)
     fields: tuple[tuple[Axis, FieldExpression], ...] = ()
     stiff: bool = False
+    electric: ElectricComponent | None = None
 
     def __post_init__(self) -> None:
         """Refuse a scale that is infinite or NaN."""
@@ -103,6 +111,11 @@ class Term:
         """Chain: the term on the right is applied first."""
         if not isinstance(other, Term):
             return NotImplemented
+        if self.electric is not None or other.electric is not None:
+            raise TypeError(
+                "a field of several positions multiplies one first derivative, or f itself; its "
+                "term is not chained with @"
+            )
         return Term(
             self.factors + other.factors,
             self.scale * other.scale,
@@ -360,7 +373,13 @@ def _term(
         )
     fields: list[tuple[Axis, FieldExpression]] = []
     factors = [TermFactor(kind, axis, _plain(kind, axis, coefficient, fields), flux, ends)]
+    electric: ElectricComponent | None = None
     for key, function in (others or {}).items():
+        if isinstance(key, tuple) or isinstance(function, ElectricComponent):
+            if electric is not None:
+                raise ValueError(f"{kind}: others has two fields of several positions")
+            electric = _component(kind, key, function)
+            continue
         other = AxisName(key) if isinstance(key, str) else key
         if not isinstance(other, Axis):
             raise TypeError(f"{kind}: the keys of others must be axes, got {type(other).__name__}")
@@ -371,7 +390,26 @@ def _term(
             )
         factors.insert(0, TermFactor("mass", other, _plain(kind, other, function, fields)))
     found = constant(1.0) if time is None else time
-    return Term(tuple(factors), time=found, fields=tuple(fields))
+    return Term(tuple(factors), time=found, fields=tuple(fields), electric=electric)
+
+
+def _component(kind: str, key: object, given: object) -> ElectricComponent:
+    """Return what ``others`` has for several axes, after checking it."""
+    if not isinstance(given, ElectricComponent):
+        raise TypeError(
+            f"{kind}: others has {type(given).__name__} for several axes; expected a component of "
+            "an Electric, such as E.x. A given function of several axes is a pointwise one: "
+            "div(v) @ pointwise(lambda f, x, y: g(x, y) * f, linear=True, speed=...)"
+        )
+    axes = given.electric.positions
+    names = [axis.name for axis in axes]
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if {str(getattr(own, "name", own)) for own in keys} != set(names) or len(keys) > len(names):
+        raise ValueError(
+            f"{kind}: {given.text()} is a function of {', '.join(names)}; give it for all of them, "
+            f"as others={{({', '.join(names)}): E.{given.axis.name}}}"
+        )
+    return given
 
 
 def _plain(
@@ -412,7 +450,8 @@ def term_text(term: Term) -> str:
         front.append(time_text(term.time))
     elif (value := term.time(0.0)) != 1.0:
         front.append(f"{value:.6g}")
-    return " * ".join([*front, " @ ".join(_factor_texts(term))])
+    behind = [] if term.electric is None else [term.electric.text()]
+    return " * ".join([*front, " @ ".join(_factor_texts(term)), *behind])
 
 
 def _factor_texts(term: Term) -> Iterator[str]:

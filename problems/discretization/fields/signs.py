@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from operator import mul
@@ -13,7 +13,7 @@ from ...statement.fields import FieldExpression
 from ...statement.terms import Term, TermFactor
 from .modes import FieldPart
 
-__all__ = ["SignedField", "split_fields"]
+__all__ = ["SignedField", "split_electric", "split_fields"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,18 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
         }
         found.append((plain, parts | inner))
     return found
+
+
+def split_electric(term: Term) -> list[tuple[Term, FieldPart]]:
+    """Write a term with an electric field as terms without, each with the part that multiplies it.
+
+    As `split_fields`: one for each sign where upwind sides or inflow ends depend on it.
+    """
+    derivatives = [factor for factor in term.factors if factor.kind != "mass"]
+    by_sign = len(derivatives) == 1 and not _is_central(derivatives[0])
+    signs: tuple[FieldPart, ...] = (1, -1) if by_sign else (0,)
+    plain = replace(term, electric=None)
+    return [(plain * float(part or 1), part) for part in signs]
 
 
 def _is_central(factor: TermFactor) -> bool:

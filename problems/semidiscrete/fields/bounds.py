@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,10 @@ from ...discretization.space import DGSpace
 from ...discretization.terms.assemble_fields import SampledFields
 from ...grids.sparse_grid import SparseGrid
 from ...statement.terms import Term
+from .electric import ElectricValues
 from .evaluation import FieldEvaluation
 
-__all__ = ["bounded_terms", "field_range"]
+__all__ = ["bounded_terms", "electric_bounds", "field_range"]
 
 _ZERO = 1e-12  # a product of fields of at most this size may be 0 up to rounding
 
@@ -40,6 +42,30 @@ def bounded_terms(
             if initial is not None:
                 scale *= _largest(evaluate, t0, initial)
         found.append(Term(term.factors, scale, term.time, stiff=term.stiff))
+    return tuple(found)
+
+
+def electric_bounds(
+    terms: Sequence[Term],
+    space: DGSpace,
+    grid: SparseGrid,
+    initial: NDArray[np.float64] | None,
+) -> tuple[Term, ...]:
+    """Return terms with electric fields without, each times the largest value at the start.
+
+    With ``initial`` None the fields count as 1.
+    """
+    found = []
+    for term in terms:
+        assert term.electric is not None
+        scale, electric = 1.0, term.electric.electric
+        if initial is not None:
+            periodic = [space.boundary[axis][0].kind == "periodic" for axis in electric.positions]
+            values = ElectricValues(
+                electric, periodic, space.axes, grid, space.degree, space.masses
+            )
+            scale = float(np.abs(values(initial)[term.electric.number]).max())
+        found.append(replace(term, electric=None) * scale)
     return tuple(found)
 
 

@@ -18,12 +18,14 @@ from ...discretization.basis.quadrature import gauss_rule
 from ...discretization.fields.sampling import sampled
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
+from ...statement.electric import Electric, ElectricComponent
 from ...statement.field_axes import check_field
 from ...statement.fields import FieldExpression, checked_powers
 from ...statement.number_checks import finite_number
 from ..exact.function import ExactFunction, OnGrid
 from ..exact.separable import SeparableSolution
 from ..fields.contraction import contraction, point_weights, power_weights
+from ..fields.electric import ElectricValues
 from ..fields.evaluation import FieldEvaluation
 from ..fields.field import Field
 from ..system import System
@@ -230,7 +232,10 @@ class Observables:
         return on_device(kron_on_grid(weights, problem.grid, problem.degree + 1), problem.device)
 
     def field(
-        self, u: NDArray[np.float64], expression: FieldExpression, t: float | None = None
+        self,
+        u: NDArray[np.float64],
+        expression: FieldExpression | ElectricComponent,
+        t: float | None = None,
     ) -> Field:
         """Return the values of a field, such as ``Poisson(x, Moment(v))``, for a state.
 
@@ -238,8 +243,9 @@ class Observables:
         ----------
         u : ndarray, shape (N,), float64
             State.
-        expression : FieldExpression
-            The field, a function of one axis.
+        expression : FieldExpression or ElectricComponent
+            The field, a function of one axis; or a component of an `Electric` of the problem's
+            terms, a function of all its positions, of degree p + 1.
         t : float, optional
             The time, for error texts; by default `t0`.
 
@@ -255,12 +261,15 @@ class Observables:
         Raises
         ------
         TypeError, ValueError
-            If the expression is not a function of one of the problem's axes.
+            If the expression is not a function of one of the problem's axes, or the electric field
+            is in no term.
         NotPhysicalError
             If a divisor or the base of a root is not positive.
         """
         problem = self.problem
         check_vector("u", u, problem.initial)
+        if isinstance(expression, ElectricComponent):
+            return self._electric_field(u, expression)
         axis = check_field(expression, problem.axes)
         k, levels = self.place(axis), problem.grid.levels
         evaluate = self._evaluation(expression, axis)
@@ -396,6 +405,26 @@ class Observables:
         if norm == 0.0:
             return math.inf if error > 0.0 else 0.0
         return error / norm
+
+    def _electric_field(self, u: NDArray[np.float64], component: ElectricComponent) -> Field:
+        problem, electric = self.problem, component.electric
+        own = next((own for own in problem.electric if own.electric == electric), None)
+        if own is None:
+            raise ValueError(
+                f"{electric.text()} is in no term of the problem, which does not know which of its "
+                "axes are periodic; expected the field of a term"
+            )
+        if electric not in self._electric:
+            self._electric[electric] = ElectricValues.of(own, problem)
+        values = self._electric[electric]
+        axes = tuple(problem.axes[k] for k in values.positions)
+        coefficients = values.coefficients(u, component.number)
+        masses = (None,) * len(axes)
+        return Field(axes, values.grid, problem.degree + 1, coefficients, masses)
+
+    @cached_property
+    def _electric(self) -> dict[Electric, ElectricValues]:
+        return {}
 
     def _evaluation(self, expression: FieldExpression, axis: Axis) -> FieldEvaluation:
         """Return the evaluation of a field; the last ones are kept, for runs that watch a field."""

@@ -15,6 +15,7 @@ from batchkron.arrays import array_module
 
 from ...discretization.fields.modes import FieldMode
 from ...statement.axis import Axis
+from ...statement.electric import ElectricComponent
 from ...statement.fields import MAX_POWER, FieldExpression, Moment, Poisson, nodes_of
 from ..fields.field import Field
 from ..value import ProblemValue
@@ -94,12 +95,15 @@ def poisson_fields_of(output: Observables) -> list[Poisson]:
 def recurrence_time_of(output: Observables) -> float | None:
     """Return 2π/(k Δv) of the longest wave of a plasma, as of `Problem.recurrence_time`."""
     known = _Known(output)
-    periodic = [node for node in known.fields if node.potential is None]
-    if not periodic or not known.velocities:
+    waves = [node.axis for node in known.fields if node.potential is None]
+    for own in known.problem.electric:
+        pairs = zip(own.electric.positions, own.periodic, strict=True)
+        waves += [axis for axis, periodic in pairs if periodic]
+    if not waves or not known.velocities:
         return None
     v = known.velocities[0]
     width = v.cell_width(known.problem.grid.levels[known.problem.axes.index(v)])
-    return periodic[0].axis.length / width
+    return waves[0].length / width
 
 
 class _Known:
@@ -115,7 +119,7 @@ class _Known:
             several = len(self.velocities) > 1
             found += [f"momentum-{v.name}" if several else "momentum" for v in self.velocities]
             found.append("kinetic-energy")
-        if self.fields:
+        if self.fields or self.electric:
             found += ["field", "field-energy", "energy"]
         found.append("norm")
         if self.problem.exact is not None:
@@ -198,13 +202,13 @@ class _Known:
             )
         return self.velocities
 
-    def _checked_fields(self, name: str) -> list[Poisson]:
-        if not self.fields:
+    def _checked_fields(self, name: str) -> Sequence[Poisson | ElectricComponent]:
+        if not (self.fields or self.electric):
             raise ValueError(
                 f"{name!r} needs the field of a Poisson equation, and the terms of "
                 f"{self.problem.name} have none"
             )
-        return self.fields
+        return *self.fields, *self.electric
 
     @cached_property
     def velocities(self) -> list[Axis]:
@@ -212,6 +216,8 @@ class _Known:
         nodes = [node for node in self._nodes() if isinstance(node, Moment)]
         named = {axis for node in nodes for axis, _ in node.powers}
         named |= {gain.velocity for gain in self.problem.gains}
+        for own in self.problem.electric:
+            named |= {axis for _, moment in own.electric.moments for axis, _ in moment.powers}
         return [axis for axis in self.problem.axes if axis in named]
 
     @cached_property
@@ -222,6 +228,12 @@ class _Known:
             if isinstance(node, Poisson):
                 found.setdefault(node.text(10**6), node)
         return list(found.values())
+
+    @cached_property
+    def electric(self) -> list[ElectricComponent]:
+        """The components of electric fields of several positions, each once."""
+        fields = dict.fromkeys(own.electric for own in self.problem.electric)
+        return [electric[axis] for electric in fields for axis in electric.positions]
 
     def _nodes(self) -> Iterator[FieldExpression]:
         """Yield all parts of the fields in the terms."""
@@ -261,7 +273,7 @@ class _Norm:
 class _FieldNorm:
     """The L2 norm (Σ ∫ E² dx)^½ of the fields of Poisson's equations."""
 
-    def __init__(self, output: Observables, fields: Sequence[Poisson]) -> None:
+    def __init__(self, output: Observables, fields: Sequence[Poisson | ElectricComponent]) -> None:
         self._output, self._fields = output, fields
 
     def __call__(self, t: float, u: NDArray[np.float64]) -> float:

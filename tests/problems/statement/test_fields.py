@@ -102,7 +102,7 @@ def test_a_field_is_a_function_of_the_axis_along_which_it_is_given():
         pde(div(V, -1.0, others={X: N}), axes=(X, V, W))
     with pytest.raises(ValueError, match=r"name all velocities, as in Moment\(\{v: 0, w: 0\}\)"):
         pde(div(V, -1.0, others={X: N}), axes=(X, V, W))
-    with pytest.raises(ValueError, match="need interpolation on the sparse grid"):
+    with pytest.raises(ValueError, match="that of Poisson's equation, Electric"):
         pde(div(V, -1.0, others={X: N}), axes=(X, Y, V))
     with pytest.raises(ValueError, match="integrates over all axes"):
         pde(mass(X, Moment([X, V])))
