@@ -20,6 +20,7 @@ from . import (
     runaway,
     transport,
     vlasov,
+    vlasov_2d,
 )
 from .entry import GalleryEntry
 
@@ -35,6 +36,7 @@ _ENTRIES: dict[str, GalleryEntry] = {
         pitch_angle,
         runaway,
         vlasov,
+        vlasov_2d,
         collisions,
     )
     for entry in module.ENTRIES

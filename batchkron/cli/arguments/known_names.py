@@ -74,6 +74,10 @@ GALLERY = {
         "f_t + v f_x + E f_v = 0, E_x = n - mean(n); f = (1 + amplitude cos kx) M(v1) "
         "M(v2) M(v3) at t = 0"
     ),
+    "landau-2x2v": (
+        "f_t + v1 f_x + v2 f_y + E · ∇_v f = 0, div E = n - mean(n); f = (1 + amplitude "
+        "(cos kx + cos ky)) M(v1) M(v2) at t = 0"
+    ),
     "relaxation-1x1v": (
         "f_t = C(f), collisions with u, θ of f; Maxwellians of temperature ½ at t = 0, for all x"
     ),

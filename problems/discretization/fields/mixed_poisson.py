@@ -26,6 +26,7 @@ from batchkron.operators import KroneckerProduct, on_device
 from ...statement.axis import Axis
 from ..basis.multiwavelets import legendre_derivatives, legendre_values, to_hierarchical, to_nodal
 from ..basis.quadrature import gauss_rule
+from .points import product
 
 __all__ = ["MAX_FUNCTIONS", "MixedPoisson"]
 
@@ -211,7 +212,7 @@ class MixedPoisson:
             return found
         found += own.fixed
         if self._background is None:
-            found -= (self._mean @ density) * own.of_one
+            found -= product(density, self._mean) * own.of_one
         return found
 
     @cached_property

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from device_check import run_check
 
 from batchkron.problems import (
     PDE,
@@ -321,3 +322,7 @@ def test_grids_with_gaps_and_high_degrees_are_refused():
         )
     with pytest.raises(ValueError, match="got degree 6"):
         problem_of(FORCES, 1, 6)
+
+
+def test_on_a_device():
+    run_check("electric", "right_hand_sides")
