@@ -99,10 +99,18 @@ def test_the_first_line_of_the_readme_may_be_run_again():
     assert all("--force" in words for words in commands)
 
 
-def test_the_index_has_every_page():
-    index = (ROOT / "docs" / "README.md").read_text()
-    for path in (ROOT / "docs").rglob("*.md"):
-        assert path.name == "README.md" or f"]({path.relative_to(ROOT / 'docs')})" in index, path
+@pytest.mark.parametrize(
+    "path",
+    sorted((ROOT / "docs").glob("*/*.md")),
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_the_index_of_a_folder_has_every_page(path):
+    """From the links of an index the site makes its lists of pages."""
+    indexes = [path.parent / "index.md", ROOT / "docs" / "index.md"]
+    links = f"]({path.name})", f"]({path.parent.name}/{path.name})"
+    assert any(link in index.read_text() for link, index in zip(links, indexes, strict=True)), (
+        "docs/FOLDER/index.md has no link to the page"
+    )
 
 
 def test_pictures_are_those_that_the_script_draws(tmp_path):
