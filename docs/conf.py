@@ -89,8 +89,12 @@ def list_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     """Give an index page the toctree that the links of its lists describe."""
     if docname.rpartition("/")[2] != "index":
         return
-    lists = re.findall(r"^- .*(?:\n  .*)*", source[0], re.MULTILINE)
-    pages = re.findall(r"\]\(((?!\.\./)[\w./-]+)\.md\)", "\n".join(lists))
+    lists = "\n".join(re.findall(r"^- .*(?:\n  .*)*", source[0], re.MULTILINE))
+    pages = re.findall(r"\[([^\]]+)\]\(((?!\.\./)[\w./-]+)\.md\)", lists)
+    if docname == "index":
+        pages = [f"{text} <{page}>" for text, page in pages]  # short titles for the bar
+    else:
+        pages = [page for _, page in pages]
     source[0] += "\n".join(["\n```{toctree}", ":hidden:", "", *pages, "```\n"])
 
 

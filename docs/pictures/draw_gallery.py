@@ -1,10 +1,10 @@
 """Draws the gallery, docs/reference/gallery.md: `python docs/pictures/draw_gallery.py [NAME ...]`.
 
-For every kinetic problem of batchkron's gallery it runs the lines in gallery/NAME.py, checks that
-they state that problem, and puts these lines, what they print and their `figure` on the page. A
-problem without such a file gets lines that make and run it. With names only these problems are run,
-and the rest of the page stays; "quickstart" stands for the last picture of that page. All of it
-takes some minutes.
+For every problem of batchkron's gallery it runs the lines in gallery/NAME.py, checks that they
+state that problem, and puts these lines, what they print and their `figure` on the page. A problem
+without such a file gets lines that make and run it. With names only these problems are run, and the
+rest of the page stays; "missing" stands for all that the page does not have, "quickstart" for the
+last picture of that page. All of it takes some minutes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ RECIPES = HERE / "gallery"
 QUICKSTART = HERE.parent / "tutorials" / "quickstart.md"
 PAGE = HERE.parent / "reference" / "gallery.md"
 DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }"
-MAX_BYTES = 80_000  # largest picture
+MAX_BYTES = 60_000  # largest picture
 
-HEAD = """# Gallery of kinetic problems
+HEAD = """# Gallery
 
-Each section has the equation, the lines that state and solve it, what they print, with the number
+Each section has an equation, the lines that solve it, what they print, with the error or the number
 that theory or publications give, and the picture that they draw. The problems are in
 `batchkron.problems.gallery`: `make("landau-1x1v", k=0.4)` in Python, and on the command line
-`batchkron run landau-1x1v:k=0.4`. [Solve kinetic equations](../guides/kinetic.md) explains the
-words.
+`batchkron run landau-1x1v:k=0.4`. The [quickstart](../tutorials/quickstart.md) and
+[Solve kinetic equations](../guides/kinetic.md) explain the words.
 
 This page is made by `python docs/pictures/draw_gallery.py`, which runs all of it, and compares each
 problem with that of its name in the gallery.
@@ -54,19 +54,11 @@ from batchkron.solvers import evolve
 
 problem = make("{name}")
 result = evolve(problem, until={until:g})
-print(f"{{result.status}} after {{result.steps}} steps")
-figure = result.plot()
+print(f"{{problem.unknowns}} unknowns, {{result.steps}} steps of {{result.method}}")
+{number}figure = result.plot({show})
 '''
-
-
-def kinetic_names() -> list[str]:
-    """Return the names of the kinetic problems: those with lines of their own or with fields."""
-    found = []
-    for name in gallery.names():
-        terms = gallery.get(name).pde.terms
-        if path_of(name).exists() or any(term.fields for term in terms):
-            found.append(name)
-    return found
+ERROR = """print(f"relative L2 error {problem.relative_error(result.u, result.t):.1e}")
+"""
 
 
 def path_of(name: str) -> Path:
@@ -79,7 +71,14 @@ def recipe_of(name: str) -> str:
     if path_of(name).exists():
         return path_of(name).read_text(encoding="utf-8")
     entry = gallery.get(name)
-    return WITHOUT_RECIPE.format(title=f"{entry.solution}.", name=name, until=entry.until)
+    known = entry.solution.removeprefix("not known; ")
+    return WITHOUT_RECIPE.format(
+        title=f"{'Solution' if entry.is_known else 'Known'}: {known}.",
+        name=name,
+        until=entry.until,
+        number=ERROR if entry.is_known else "",
+        show="" if len(entry.pde.axes) == 1 else 'show="solution"',
+    )
 
 
 def run(name: str, code: str) -> tuple[str, dict[str, Any]]:
@@ -110,10 +109,11 @@ def save(name: str, figure: Figure) -> str:
     """Write a figure as SVG if it has curves only, else as PNG; return the file's name."""
     if any(axes.get_images() for axes in figure.axes):
         path = RECIPES / f"{name}.png"
-        for resolution in (100, 80, 64, 50):
+        for resolution in (120, 100, 80, 64):
             content = io.BytesIO()
             figure.savefig(content, format="png", dpi=resolution)
-            Image.open(content).convert("RGB").save(path, optimize=True)
+            picture = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+            picture.save(path, optimize=True)
             if path.stat().st_size <= MAX_BYTES:
                 break
     else:
@@ -133,8 +133,13 @@ def as_svg(name: str, figure: Figure) -> str:
     end = drawn.index(">") + 1
     title = f"\n <title>{name}: what its lines draw</title>\n <style>{DARK}</style>"
     drawn = drawn[:end] + title + drawn[end:]
-    short = re.sub(r"(\d+\.\d{2})\d+", r"\1", drawn)
+    short = re.sub(r'="[^"]*"', lambda value: rounded(value[0]), drawn)  # coordinates, no texts
     return "\n".join(line.rstrip() for line in short.splitlines()) + "\n"
+
+
+def rounded(text: str) -> str:
+    """Return a text with its numbers rounded to two digits after the point."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", text)
 
 
 def section(name: str) -> str:
@@ -167,17 +172,29 @@ def sections_of(page: str) -> dict[str, str]:
     return {part.split("\n", 1)[0].removeprefix("## "): part for part in parts[1:]}
 
 
+def overview(sections: list[str]) -> str:
+    """Return a list of all pictures with links to their sections."""
+    lines = []
+    for part in sections:
+        name = part.split("\n", 1)[0].removeprefix("## ")
+        picture = re.findall(r"^!\[.*\]\((.*)\)$", part, re.MULTILINE)[-1]
+        lines.append(f"- [![]({picture}) {name}](#{name})")
+    return "\n".join(lines) + "\n"
+
+
 def main(wanted: list[str]) -> None:
     """Write the page and its pictures."""
     kept = sections_of(PAGE.read_text(encoding="utf-8")) if PAGE.exists() and wanted else {}
+    if "missing" in wanted:
+        wanted = [*wanted, *(name for name in gallery.names() if name not in kept)]
     parts = []
-    for name in kinetic_names():
+    for name in gallery.names():
         if wanted and name not in wanted and name in kept:
             parts.append(kept[name].rstrip() + "\n")
             continue
         print(name, flush=True)
         parts.append(section(name))
-    PAGE.write_text("\n".join([HEAD, *parts]), encoding="utf-8")
+    PAGE.write_text("\n".join([HEAD, overview(parts), *parts]), encoding="utf-8")
     if not wanted or "quickstart" in wanted:
         draw_quickstart()
 
