@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -27,6 +28,9 @@ from sphinx.util.inspect import stringify_signature
 import batchkron
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+import notebooks  # noqa: E402
+
 ROOT = DOCS.parent
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NAMES = re.findall(  # modules and single names with a page in the reference
@@ -55,7 +59,7 @@ html_title = "batchkron"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
-html_sidebars = {"index": [], "project/**": ["sidebar-nav-bs"]}
+html_sidebars = {"index": [], "reference/gallery": []}  # pages without others beside them
 html_theme_options = {
     "header_links_before_dropdown": 8,
     "navbar_align": "left",
@@ -83,6 +87,20 @@ autodoc_mock_imports = [
 ]  # fmt: skip
 _MockObject.__setitem__ = lambda self, key, value: None  # rules of primitives, for tables of JAX
 numpydoc_show_class_members = False  # the template lists them
+
+
+def offer_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put a link to the notebook below a tutorial."""
+    folder, _, name = docname.partition("/")
+    if folder == "tutorials" and name in notebooks.names():
+        link = f'<a href="../notebooks/{name}.ipynb" download>{name}.ipynb</a>'
+        source[0] += f"\nThis page as a notebook: {link}\n"
+
+
+def write_notebooks(app: Sphinx, error: Exception | None) -> None:
+    """Write the notebooks beside the pages."""
+    if error is None:
+        notebooks.write(Path(app.outdir) / "notebooks")
 
 
 def list_pages(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -202,4 +220,6 @@ def setup(app: Sphinx) -> None:
     app.add_transform(NamesInCode)
     app.connect("autodoc-process-docstring", keep_signs, priority=900)  # after numpydoc
     app.connect("source-read", list_pages)
+    app.connect("source-read", offer_notebook)
+    app.connect("build-finished", write_notebooks)
     app.connect("autodoc-process-signature", name_arguments)

@@ -3,8 +3,8 @@
 For every problem of batchkron's gallery it runs the lines in gallery/NAME.py, checks that they
 state that problem, and puts these lines, what they print and their `figure` on the page. A problem
 without such a file gets lines that make and run it. With names only these problems are run, and the
-rest of the page stays; "missing" stands for all that the page does not have, "quickstart" for the
-last picture of that page. All of it takes some minutes.
+rest of the page stays; "missing" stands for all that the page does not have, the name of a tutorial
+for its last picture. All of it takes some minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 RECIPES = HERE / "gallery"
-QUICKSTART = HERE.parent / "tutorials" / "quickstart.md"
+TUTORIALS = HERE.parent / "tutorials"
 PAGE = HERE.parent / "reference" / "gallery.md"
 DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }"
 MAX_BYTES = 60_000  # largest picture
@@ -155,15 +155,17 @@ def section(name: str) -> str:
     )
 
 
-def draw_quickstart() -> None:
-    """Run the examples of the quickstart and save the last `figure` that they make."""
-    text = QUICKSTART.read_text(encoding="utf-8")
+def draw_tutorial(path: Path) -> None:
+    """Run the examples of a tutorial and save the last `figure` that they make, if any."""
+    text = path.read_text(encoding="utf-8")
     blocks = re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "quickstart", None, 0)
+    examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.stem, None, 0)
+    if "figure =" not in text:
+        return
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         assert runner.run(examples, clear_globs=False).failed == 0
-    save("quickstart", examples.globs["figure"])
+    save(path.stem, examples.globs["figure"])
 
 
 def sections_of(page: str) -> dict[str, str]:
@@ -195,8 +197,9 @@ def main(wanted: list[str]) -> None:
         print(name, flush=True)
         parts.append(section(name))
     PAGE.write_text("\n".join([HEAD, overview(parts), *parts]), encoding="utf-8")
-    if not wanted or "quickstart" in wanted:
-        draw_quickstart()
+    for path in sorted(TUTORIALS.glob("*.md")):
+        if not wanted or path.stem in wanted:
+            draw_tutorial(path)
 
 
 if __name__ == "__main__":
