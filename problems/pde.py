@@ -114,7 +114,7 @@ class PDE(Statement):
         (give sources=0.0 for f_t = 0).
     boundary : str, condition, pair (left, right), or mapping axis -> one of these
         "periodic", "dirichlet", "neumann", "inflow", "no-flux", Dirichlet(data), Neumann(data),
-        Inflow(data).
+        Inflow(data), Robin(r, data).
     initial : float, Separable, SeparableSum, callable, str or "from exact", optional
         f at t0; by default the exact solution. It is required if that is not known: 0.0 begins at
         zero. A PDE has one unknown function, and the parts of a sum are added with +, not listed.

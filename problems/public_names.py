@@ -27,7 +27,7 @@ from .semidiscrete.problem import Problem
 from .semidiscrete.problem_file import load_problem, save_problem
 from .statement.axis import Axis
 from .statement.bgk import bgk
-from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic
+from .statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Periodic, Robin
 from .statement.collisions import lenard_bernstein
 from .statement.electric import Electric
 from .statement.fields import FieldExpression, Moment, Poisson
@@ -61,6 +61,7 @@ __all__ = [
     "Periodic",
     "Poisson",
     "Problem",
+    "Robin",
     "Separable",
     "SeparableAt",
     "SeparableSum",

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from .axis import Axis
 from .functions import function_of_axes
+from .number_checks import finite_number
 from .separable import Separable, SeparableFunction, SeparableSum, separable_parts
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Neumann",
     "NoFlux",
     "Periodic",
+    "Robin",
     "chain_conditions",
     "check_data",
     "ends_text",
@@ -134,6 +136,49 @@ class Inflow:
 
 
 @dataclass(frozen=True)
+class Robin:
+    """The condition f_n + r f = data at an end of axis k, with the outward derivative f_n.
+
+    f_n is -∂f/∂x_k at the left end and ∂f/∂x_k at the right one. With r > 0 it is the exchange of
+    heat with surroundings; r = 0 is Neumann with the slope along the outward normal.
+
+    Attributes
+    ----------
+    r : float
+        The number r.
+    data : float, Separable, SeparableSum, callable or "from exact"
+        Function of the other coordinates and of time, as in `Dirichlet`. "from exact" is f_n + r f
+        of the PDE's exact solution.
+
+    Notes
+    -----
+    It is for second derivatives ``div(x_k, g) @ grad(x_k, h)``, whose flux through the end is
+    g h (data - r f), outward. First derivatives along the axis need a condition of their own (the
+    argument ``boundary`` of the term). With mixed derivatives the condition is on the co-normal
+    derivative, as of `Neumann`.
+
+    Examples
+    --------
+    >>> from batchkron.problems import PDE, Axis, Robin, laplacian
+    >>> x = Axis("x", 0, 1)
+    >>> PDE([x], laplacian(x), boundary=Robin(2.0, 1.0), initial=0.0).discretize(3, 2).unknowns
+    24
+    """
+
+    r: float
+    data: SeparableFunction | Callable[..., Any] | str = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "r", finite_number("Robin's r", self.r))
+        _check_data("Robin", self.data)
+
+    @property
+    def kind(self) -> Literal["robin"]:
+        """The word "robin"."""
+        return "robin"
+
+
+@dataclass(frozen=True)
 class NoFlux:
     """The end of an axis is a wall: the flux through it is zero.
 
@@ -149,7 +194,7 @@ class NoFlux:
         return "no-flux"
 
 
-Condition: TypeAlias = Periodic | Dirichlet | Neumann | Inflow | NoFlux
+Condition: TypeAlias = Periodic | Dirichlet | Neumann | Inflow | Robin | NoFlux
 Word: TypeAlias = Literal["periodic", "dirichlet", "neumann", "inflow", "no-flux"]
 Boundary: TypeAlias = Word | Condition | tuple[Word | Condition, Word | Condition]
 """What a user may give for one axis: one condition for both ends, or a pair (left, right)."""
@@ -157,14 +202,14 @@ Boundary: TypeAlias = Word | Condition | tuple[Word | Condition, Word | Conditio
 BoundaryOfAxis: TypeAlias = Boundary | str | tuple[str | Condition, str | Condition]
 """The same in a mapping, in which type checkers take words for any strings."""
 
-_WORDS: dict[str, type[Condition]] = {
+_WORDS: dict[str, type[Periodic | Dirichlet | Neumann | Inflow | NoFlux]] = {
     "periodic": Periodic,
     "dirichlet": Dirichlet,
     "neumann": Neumann,
     "inflow": Inflow,
     "no-flux": NoFlux,
 }
-_CHOICES = "Dirichlet(data), Neumann(data), Inflow(data)"
+_CHOICES = "Dirichlet(data), Neumann(data), Inflow(data), Robin(r, data)"
 
 
 def parse_boundary(

@@ -9,7 +9,16 @@ from numbers import Real
 from typing import Any
 
 from .axis import Axis
-from .boundary import Condition, Dirichlet, Inflow, Neumann, chain_conditions, check_data, ends_text
+from .boundary import (
+    Condition,
+    Dirichlet,
+    Inflow,
+    Neumann,
+    Robin,
+    chain_conditions,
+    check_data,
+    ends_text,
+)
 from .coefficients import Function
 from .functions import FunctionOfAxes
 from .gains import MaxwellianGain
@@ -96,8 +105,26 @@ def check_statement(pde: Statement) -> None:
             if not isinstance(data, str):
                 check_data(where, data, pde.axes)
     _check_slopes(pde)
+    _check_robin(pde)
     _check_inflow(pde)
     _check_pointwise(pde)
+
+
+def _check_robin(pde: Statement) -> None:
+    """Refuse Robin for first derivatives, which it says nothing about."""
+    for term in pde.terms:
+        derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
+        for factor in derivatives:
+            ends = factor.boundary or pde.boundary[factor.axis]
+            alone = len(derivatives) == 1 or factor.boundary is not None
+            if alone and any(isinstance(condition, Robin) for condition in ends):
+                name = factor.axis.name
+                raise ValueError(
+                    f"{factor.kind}({name}) meets the condition Robin at an end of axis {name!r}, "
+                    "which says what second derivatives div @ grad take there, by the PDE's "
+                    f"boundary; give the factor its own: {factor.kind}({name}, "
+                    "boundary=(Inflow(data), Inflow(data))), or Neumann() where f flows out"
+                )
 
 
 def _check_inflow(pde: Statement) -> None:
@@ -138,6 +165,11 @@ def _check_pointwise(pde: Statement) -> None:
                         f"{where}, which has the condition Inflow: where f flows in depends on the "
                         "state; give Dirichlet(data) where it does, and Neumann() where f flows out"
                     )
+                if isinstance(end, Robin):
+                    raise ValueError(
+                        f"{where}, which has the condition Robin, for second derivatives with "
+                        "coefficients that are products; expected periodic, Neumann() or NoFlux()"
+                    )
                 data = getattr(end, "data", 0.0)
                 if term.inner is not None and (
                     isinstance(end, Dirichlet) or callable(data) or data != 0.0
@@ -157,8 +189,10 @@ def _check_slopes(pde: Statement) -> None:
         if any("div" in kind and "grad" in kind for kind in kinds):
             continue
         for condition in conditions:
-            if isinstance(condition, Neumann) and condition.data != 0.0:
+            has_data = isinstance(condition, Neumann) and condition.data != 0.0
+            if has_data or isinstance(condition, Robin):
                 raise ValueError(
-                    f"axis {axis.name!r} has Neumann data but no second derivative div @ grad that "
-                    "could take it; an outflow end is Neumann() without data"
+                    f"axis {axis.name!r} has {type(condition).__name__} data but no second "
+                    "derivative div @ grad that could take it; an outflow end is Neumann() "
+                    "without data"
                 )

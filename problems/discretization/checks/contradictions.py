@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...statement.axis import Axis
-from ...statement.boundary import Dirichlet, Inflow, Neumann, NoFlux
+from ...statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Robin
 from ...statement.statement import Statement
 from ...statement.terms import Term, TermFactor
 from ..basis.projection import sample_points
@@ -193,7 +193,7 @@ def _mismatches(pde: Statement, axis: Axis, t: float) -> Iterator[_Mismatch]:
                 )
         ends = pde.boundary[axis][k]
         if isinstance(ends, NoFlux) or (
-            isinstance(ends, Neumann) and not isinstance(ends.data, str)
+            isinstance(ends, (Neumann, Robin)) and not isinstance(ends.data, str)
         ):
             yield from _fluxes(pde, axis, k, values, size, t, where)
 
@@ -254,7 +254,7 @@ def _is_periodic(pde: Statement, axis: Axis, size: float, t: float) -> bool:
 def _fluxes(
     pde: Statement, axis: Axis, k: int, values: Values, size: float, t: float, where: str
 ) -> Iterator[_Mismatch]:
-    """Yield the difference of exact's flux from the given one at a Neumann or no-flux end.
+    """Yield the difference of exact's flux from the given one at a Neumann, Robin or no-flux end.
 
     It is summed over all terms that do not take the trace from inside, because their fluxes may
     cancel. ``k`` is 0 for the left and 1 for the right end, ``values`` are exact on lines along the
@@ -285,7 +285,12 @@ def _fluxes(
             given = True
             data = getattr(condition, "data", 0.0)
             slope, error = slope_at_end(partial(exact_on_lines, pde, axis, t), axis, side)
-            off = slope - end_data(pde, data, axis, side, t, slope=True)
+            if isinstance(condition, Robin):
+                outward = end_data(pde, data, axis, side, t, slope=False)
+                outward = outward - condition.r * values[:, -k, -k]
+                off = slope - (outward if side == "right" else -outward)
+            else:
+                off = slope - end_data(pde, data, axis, side, t, slope=True)
             each = size / axis.length
         else:
             off, error = slope_across(pde, axis, side, inner.axis, t)
@@ -299,8 +304,10 @@ def _fluxes(
     beyond = np.abs(total) - unsure - _NEGLIGIBLE_SLOPE * scale
     worst = int(np.argmax(beyond))
     if given and beyond[worst] > 0.0:
-        advice = "give the data that exact has, or Neumann('from exact')"
-        if isinstance(pde.boundary[axis][k], NoFlux):
+        condition = pde.boundary[axis][k]
+        own = f"Robin({condition.r:.6g}, " if isinstance(condition, Robin) else "Neumann("
+        advice = f"give the data that exact has, or {own}'from exact')"
+        if isinstance(condition, NoFlux):
             advice = "give an exact solution without a flux there, or the end another condition"
         yield _Mismatch(
             (axis, side),
@@ -421,7 +428,7 @@ def _has_given_flux(pde: Statement, axis: Axis, side: Side) -> bool:
         chain = [f for f in term.factors if f.kind in ("div", "grad")]
         if [f.kind for f in chain] == ["div", "grad"] and all(f.axis == axis for f in chain):
             own = chain[0].boundary
-            closed = (Dirichlet, NoFlux) if own else (Neumann, NoFlux)
+            closed = (Dirichlet, NoFlux) if own else (Neumann, Robin, NoFlux)
             if isinstance((own or pde.boundary[axis])[SIDES.index(side)], closed):
                 return True
     return False

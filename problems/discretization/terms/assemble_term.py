@@ -84,7 +84,7 @@ def boundary_sources(
         if callable(datum.data):
             continue
         for part in _parts(datum, space):
-            value = _value_at_end(part.factor(axis), axis, side, datum.slope, space)
+            value = _value_at_end(part.factor(axis), axis, side, datum, space)
             number = value * part.coefficient * term.scale
             if number != 0.0:
                 source = _source(term, axis, number * along(), part, space, datum.inner)
@@ -130,6 +130,8 @@ def _along(
 ) -> NDArray[np.float64]:
     """Return the hierarchical coefficients along the axis of a unit datum."""
     vector = _edge_vector(factors, place, side, space)
+    if datum.share is not None:
+        vector = _outward(side) * vector
     vector = vector * _inner_coefficient(factors[place + 1 :], datum, side)
     return to_hierarchical(vector, space.level(factors[place].axis), space.degree)
 
@@ -173,15 +175,36 @@ def _parts(datum: EdgeDatum, space: DGSpace) -> Sequence[Separable]:
     return separable_parts("boundary data", datum.data, space.axes)
 
 
-def _value_at_end(function: Function, axis: Axis, side: Side, slope: bool, space: DGSpace) -> float:
-    """Return the value of a data's factor at an end of the axis, or its slope if ``slope``.
+def _value_at_end(
+    function: Function, axis: Axis, side: Side, datum: EdgeDatum, space: DGSpace
+) -> float:
+    """Return the value of a data's factor at an end of the axis, or its slope if that is the datum.
 
-    A factor that is a number is itself the value or the slope.
+    A factor that is a number is itself the value or the slope. Of Robin it is the value; of the
+    exact solution the outward slope and the share of the value.
     """
-    if slope and callable(function):
-        samples = sample(function, axis, space.level(axis), space.degree)
-        return float(differentiate(samples, axis)[(0, 0) if side == "left" else (-1, -1)])
+    is_exact = isinstance(datum.data, str)
+    if datum.share is not None and not is_exact:
+        return value_at_end(axis, function, side)
+    if datum.share is not None:
+        share = datum.share * value_at_end(axis, function, side)
+        return share + (_outward(side) * _slope(function, axis, side, space))
+    if datum.slope and callable(function):
+        return _slope(function, axis, side, space)
     return value_at_end(axis, function, side)
+
+
+def _slope(function: Function, axis: Axis, side: Side, space: DGSpace) -> float:
+    """Return the derivative of a function at an end of the axis, 0 of a number."""
+    if not callable(function):
+        return 0.0
+    samples = sample(function, axis, space.level(axis), space.degree)
+    return float(differentiate(samples, axis)[(0, 0) if side == "left" else (-1, -1)])
+
+
+def _outward(side: Side) -> float:
+    """Return the direction of the outward normal along the axis."""
+    return -1.0 if side == "left" else 1.0
 
 
 def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: Side) -> float:
@@ -196,7 +219,8 @@ def _inner_coefficient(inner: Sequence[ResolvedFactor], datum: EdgeDatum, side: 
     if datum.slope and inner[-1].kind != "grad":
         raise ValueError(
             f"the chain along {inner[-1].axis.name!r} multiplies f before it differentiates, and "
-            "cannot take the slope of f as Neumann data; write the product's derivative out"
+            "cannot take the slope of f as Neumann or Robin data; write the product's derivative "
+            "out"
         )
     if datum.slope or not derivatives:
         return _coefficient_at(inner, side)
@@ -215,10 +239,16 @@ def _coefficient_at(factors: Sequence[ResolvedFactor], side: Side) -> float:
 
 
 def _axis_matrix(factors: Sequence[ResolvedFactor], space: DGSpace) -> NodalMatrix:
-    """Return the matrix of all factors along one axis, boundary penalties included."""
+    """Return the matrix of all factors along one axis, with what they add at ends.
+
+    These are the boundary penalties of Dirichlet, and the shares of f in the slopes of Robin.
+    """
     matrix = _product([_matrix(factor, space) for factor in factors])
-    for place, side in _penalised(factors, space):
-        start = _chain_start(factors, place)
+    at_ends = [
+        (_chain_start(factors, place), place, side, space.boundary_penalty)
+        for place, side in _penalised(factors, space)
+    ]
+    for start, place, side, tau in [*at_ends, *_robin(factors, space)]:
         axis, level = factors[place].axis, space.level(factors[place].axis)
         before = [_matrix(factor, space) for factor in factors[:start]]
         after = [_matrix(factor, space) for factor in factors[place + 1 :]]
@@ -228,7 +258,7 @@ def _axis_matrix(factors: Sequence[ResolvedFactor], space: DGSpace) -> NodalMatr
             space.degree,
             _strength(factors[start : place + 1], side, space),
             sides=(side,),
-            tau=space.boundary_penalty,
+            tau=tau,
         )
         matrix = matrix + _product([*before, _divided(penalty, axis, space), *after])
     return csr_array(matrix)
@@ -278,6 +308,19 @@ def _penalised(factors: Sequence[ResolvedFactor], space: DGSpace) -> list[tuple[
             if factor.edges[k] == "dirichlet" and factors[start].edges[k] != "dirichlet":
                 found.append((place, side))
     return found
+
+
+def _robin(
+    factors: Sequence[ResolvedFactor], space: DGSpace
+) -> Iterator[tuple[int, int, Side, float]]:
+    """Yield (place of div, place of grad, side, r h) for every chain and end with Robin data."""
+    for start, factor in enumerate(factors):
+        for side, datum in zip(SIDES, factor.data, strict=True):
+            if datum is None or datum.share is None:
+                continue
+            _inner_coefficient(factors[start + 1 :], datum, side)  # refuses a mass before grad
+            width = factor.axis.cell_width(space.level(factor.axis))
+            yield start, len(factors) - 1, side, datum.share * width
 
 
 def _chain_start(factors: Sequence[ResolvedFactor], place: int) -> int:

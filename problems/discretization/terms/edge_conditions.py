@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...statement.axis import Axis
-from ...statement.boundary import Condition, Dirichlet, EdgeKind, Inflow, Neumann, NoFlux, Periodic
+from ...statement.boundary import (
+    Condition,
+    Dirichlet,
+    EdgeKind,
+    Inflow,
+    Neumann,
+    NoFlux,
+    Periodic,
+    Robin,
+)
 from ...statement.separable import SeparableFunction
 from ..matrices.dg_matrices import Edges
 
@@ -33,12 +42,16 @@ class EdgeDatum:
     inner : bool
         Whether the datum is the exact solution after the factors along other axes have been
         applied to it: the part of a mixed derivative in the flux through the end.
+    share : float or None
+        The number r of `Robin`: the slope along the outward normal is the datum less r f. None if
+        the datum is the slope along the axis itself.
     """
 
     data: SeparableFunction | Callable[..., Any] | str
     slope: bool
     at_inflow: bool = False
     inner: bool = False
+    share: float | None = None
 
 
 EdgeData: TypeAlias = tuple[EdgeDatum | None, EdgeDatum | None]
@@ -49,7 +62,8 @@ def chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Edg
     """Return the kinds and data of the ends for the div or grad of a chain div @ grad.
 
     At a Dirichlet end grad takes the given value and div the trace from inside. At a Neumann end
-    grad takes the trace from inside and div the given slope. NoFlux is Neumann with slope zero.
+    grad takes the trace from inside and div the given slope. NoFlux is Neumann with slope zero,
+    Robin is Neumann with a slope that has a part in f.
     """
     edges: list[EdgeKind] = []
     data: list[EdgeDatum | None] = []
@@ -62,7 +76,11 @@ def chain_ends(kind: str, ends: tuple[Condition, Condition]) -> tuple[Edges, Edg
             data.append(
                 None
                 if isinstance(condition, NoFlux)
-                else EdgeDatum(condition.data, slope=isinstance(condition, Neumann))
+                else EdgeDatum(
+                    condition.data,
+                    slope=isinstance(condition, (Neumann, Robin)),
+                    share=getattr(condition, "r", None),
+                )
             )
         else:
             edges.append("neumann")
@@ -106,6 +124,9 @@ def single_ends(
             data.append(EdgeDatum(condition.data, slope=False, at_inflow=at_inflow))
         elif isinstance(condition, NoFlux):
             edges.append("neumann" if is_inner else "dirichlet")
+            data.append(None)
+        elif isinstance(condition, Robin):  # of a penalty; first derivatives are refused
+            edges.append("neumann")
             data.append(None)
         else:
             edges.append(condition.kind)
