@@ -17,8 +17,8 @@ from batchkron.keyword_hints import names_meant
 from batchkron.names import StepperName
 
 from .discretization.basis.multiwavelets import check_degree
-from .discretization.basis.projection import sample
 from .discretization.checks.cell_widths import check_cell_widths
+from .discretization.checks.coefficients import check_coefficients
 from .discretization.checks.contradictions import (
     check_periodic_coefficients,
     contradictions_of_exact,
@@ -43,10 +43,10 @@ from .discretization.parts import (
     ElectricOperator,
     ExactSolution,
     OperatorTerm,
-    PointwiseOperator,
     SeparableVector,
     StepperSettings,
 )
+from .discretization.pointwise import pointwise_operators
 from .discretization.space import DGSpace
 from .discretization.terms.assemble_fields import SampledFields
 from .discretization.terms.assemble_term import assemble_term, boundary_sources, edge_functions
@@ -55,14 +55,19 @@ from .discretization.terms.manufactured_sources import (
     project_separable,
     sources_from_exact,
 )
-from .discretization.terms.resolve_term import ResolvedTerm, before_grad, resolve
+from .discretization.terms.resolve_term import ResolvedTerm, resolve
 from .discretization.terms.traces import Traces, chain_traces
 from .grids.choice import GridChoice, choose_grid
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
 from .semidiscrete.exact.at_times import ExactAtTimes
 from .semidiscrete.exact.function import ExactFunction
-from .semidiscrete.fields.bounds import bounded_terms, electric_bounds, field_range
+from .semidiscrete.fields.bounds import (
+    bounded_terms,
+    bounds_at_points,
+    electric_bounds,
+    field_range,
+)
 from .semidiscrete.levels import LevelParts
 from .semidiscrete.problem import Problem
 from .semidiscrete.time_combination import TimeCombination
@@ -76,15 +81,15 @@ from .statement.arguments import (
     volumes_of,
 )
 from .statement.axis import Axis
-from .statement.boundary import Boundary, BoundaryOfAxis, Condition, parse_boundary
+from .statement.boundary import Boundary, BoundaryOfAxis, parse_boundary
 from .statement.coefficients import Function
 from .statement.electric import ElectricComponent
-from .statement.field_axes import check_electric_of, check_fields_of
+from .statement.field_axes import check_electric_of, check_fields_at_points, check_fields_of
 from .statement.frozen import Frozen
 from .statement.function_checks import arising_in
-from .statement.functions import FunctionOfAxes, sample_places
-from .statement.pointwise import PointwiseTerm, central, flux_at_ends, with_axes
-from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes, SeparableSum
+from .statement.functions import FunctionOfAxes
+from .statement.pointwise_terms import is_second_derivative
+from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term, term_text
 
@@ -208,6 +213,7 @@ class PDE(Statement):
         check_statement(self)
         check_fields_of(self)
         check_electric_of(self)
+        check_fields_at_points(self)
         check_periodic_coefficients(self)
         if isinstance(function, SeparableOnAxes):
             function.parts(t0)  # raises for what would only be found at the end of a run
@@ -281,21 +287,23 @@ class PDE(Statement):
         method = self._method_at_points() if method is None else method
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degree, boundary_penalty)
-        _check_coefficients(self.terms, space)
+        check_coefficients(self.terms, space)
         initial = self._initial_vector(space, chosen)
         fields, bounded = SampledFields(space), self.terms
         if any(term.fields for term in self.terms):
             start = initial if dt is None else None
             bounded = bounded_terms(self.terms, fields, space, chosen, start, self.t0)
-        bounded = (*bounded, *self._bounds_of_diffusion())
         if self.electric:
-            _check_coefficients(self.electric, space)
+            check_coefficients(self.electric, space)
             start = initial if dt is None else None
             bounded += electric_bounds(self.electric, space, chosen, start)
+        if dt is None:
+            known = self.pointwise, self.axes, fields, space, chosen, initial, self.t0
+            bounded = (*bounded, *bounds_at_points(*known))
         end = self.t0 + 1.0 if until is None else until
         stepper = default_stepper(bounded, space, self.t0, end, method=method, dt=dt)
         if not allow_ill_posed:
-            known = partial(
+            in_range = partial(
                 field_range,
                 fields=fields,
                 space=space,
@@ -303,7 +311,9 @@ class PDE(Statement):
                 initial=initial,
                 t0=self.t0,
             )
-            refuse_backward_diffusion(self.terms, space, (self.t0, end), known)
+            refuse_backward_diffusion(self.terms, space, (self.t0, end), in_range)
+            second = [term.term for term in self.pointwise if is_second_derivative(term)]
+            refuse_backward_diffusion(second, space, (self.t0, end))
         later = () if until is None else times_until(self.t0, end)
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
             warnings.warn(text, UserWarning, stacklevel=users_level())
@@ -388,7 +398,7 @@ class PDE(Statement):
     ) -> LevelParts:
         """Return all parts of the problem that depend on the finest levels."""
         terms, sources, edges = self._assemble(resolved, space, fields, allow_ill_posed)
-        at_points, fluxes = self._at_points(space)
+        at_points, fluxes = pointwise_operators(self, space, fields)
         exact = self._exact(space)
         return LevelParts(
             tuple(terms),
@@ -400,39 +410,6 @@ class PDE(Statement):
             space.masses,
             stepper,
         )
-
-    def _at_points(
-        self, space: DGSpace
-    ) -> tuple[tuple[PointwiseOperator, ...], list[EdgeFunction]]:
-        """Return the pointwise terms, and F of boundary data.
-
-        Terms of the same function of f are one operator.
-        """
-        members: dict[object, list[PointwiseTerm]] = {}
-        for term in self.pointwise:
-            members.setdefault(term.function if term.inner is None else term, []).append(term)
-        found, edges = [], []
-        for own in members.values():
-            function, known = own[0].function, with_axes(own[0], self.axes)
-            if function.linear:
-                self._check_factor(own[0], known)
-            chains = [central(term.term) if term.inner is None else term.term for term in own]
-            _check_coefficients(chains, space)
-            with_flux = replace(space, boundary=self._fluxes_at_ends(known))
-            traces = chain_traces(chains, space)
-            parts = [part for chain in chains for part in resolve(chain, with_flux, traces)]
-            inner: tuple[OperatorTerm, ...] = ()
-            if own[0].inner is not None:
-                (whole,) = parts
-                outer, first = before_grad(whole)
-                parts, inner = [outer], (assemble_term(first, space),)
-            operators = tuple(assemble_term(part, space) for part in parts)
-            for part in parts:
-                edges += edge_functions(part, with_flux, explicit=True)
-            found.append(
-                PointwiseOperator(known, operators, function.extra, function.linear, inner)
-            )
-        return tuple(found), edges
 
     def _electric_operators(self, space: DGSpace) -> Iterator[ElectricOperator]:
         """Yield the terms that electric fields multiply, one sum for each part of a component."""
@@ -452,14 +429,6 @@ class PDE(Statement):
                 electric, component.number, part, tuple(periodic), tuple(operators)
             )
 
-    def _fluxes_at_ends(self, function: FunctionOfAxes) -> dict[Axis, tuple[Condition, Condition]]:
-        """Return the conditions with F of the values that are given."""
-        exact = self.exact_function
-        if self.exact:
-            parts = SeparableSum(self.exact)
-            exact = SeparableOnAxes(lambda _: parts, self.axes)
-        return {axis: flux_at_ends(function, ends, exact) for axis, ends in self.boundary.items()}
-
     def _method_at_points(self) -> StepperName | None:
         """Return the default method of a PDE with functions of f that are not linear.
 
@@ -472,23 +441,10 @@ class PDE(Statement):
             term.stiff or sum(factor.kind in ("div", "grad") for factor in term.factors) > 1
             for term in self.terms
         )
-        explicit = any(term.inner is not None for term in self.pointwise)
+        explicit = any(
+            term.inner is not None or is_second_derivative(term) for term in self.pointwise
+        )
         return "ark3" if chains and not explicit else "ssp-rk3"
-
-    def _bounds_of_diffusion(self) -> list[Term]:
-        """Return a chain with a number for each pointwise diffusion, for the default step."""
-        found = []
-        for term in self.pointwise:
-            if term.inner is not None:
-                function = with_axes(term, self.axes)
-                g = function.factor(sample_places(self.axes), self.t0)
-                found.append(float(np.abs(g).max()) * term.term)
-        return found
-
-    def _check_factor(self, term: PointwiseTerm, function: FunctionOfAxes) -> None:
-        """Refuse a pointwise function that is not g f, and diffusion with a negative g."""
-        function.factor(sample_places(self.axes), self.t0)
-        refuse_backward_diffusion_at_points([term], self.axes, (self.t0, self.t0))
 
     def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:
         if isinstance(self.exact_function, SeparableOnAxes):
@@ -628,17 +584,7 @@ class _OtherLevels:
 
     def _made(self, levels: tuple[int, ...]) -> LevelParts:
         pde, space = self.pde, self._space(levels)
-        _check_coefficients(pde.terms, space)
+        check_coefficients(pde.terms, space)
         stepper = self.stepper(levels)
         resolved = pde._resolved(space, chain_traces(pde.terms, space))
         return pde._parts(resolved, space, SampledFields(space), stepper, self.allow_ill_posed)
-
-
-def _check_coefficients(terms: Sequence[Term], space: DGSpace) -> None:
-    """Refuse coefficients that are not finite, also after multiplication by a volume element."""
-    for k, term in enumerate(terms):
-        for factor in term.factors:
-            if callable(factor.coefficient):
-                coefficient = space.coefficient(factor.coefficient, factor.axis)
-                with arising_in(f"terms[{k}], {term_text(term)}"):
-                    sample(coefficient, factor.axis, space.level(factor.axis), space.degree)

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..grids.levels import MAX_LEVEL
+from ..statement.axis import Axis
 from ..statement.electric import Electric
+from ..statement.fields import FieldExpression
 from ..statement.functions import FunctionOfAxes
 from ..statement.number_checks import check_integer, is_number
 from ..statement.text import count, time_text
@@ -24,6 +26,7 @@ __all__ = [
     "EdgeFunction",
     "ElectricOperator",
     "ExactSolution",
+    "FieldAtPoints",
     "Masses",
     "OperatorTerm",
     "PointwiseOperator",
@@ -138,6 +141,25 @@ class SeparableVector:
 
 
 @dataclass(frozen=True, eq=False)
+class FieldAtPoints:
+    """A field of the state as an argument of pointwise functions.
+
+    Attributes
+    ----------
+    name : str
+        The name of the argument.
+    axis : Axis
+        The axis that the field is a function of.
+    field : FieldExpression
+        The field, with samples in place of functions.
+    """
+
+    name: str
+    axis: Axis
+    field: FieldExpression
+
+
+@dataclass(frozen=True, eq=False)
 class PointwiseOperator:
     """The sum of terms that act on a function of the state, Σ time(t) (A_1 ⊗ … ⊗ A_d) F(f).
 
@@ -153,6 +175,16 @@ class PointwiseOperator:
         Whether F is g f, with a function g of axes and time.
     inner : tuple of OperatorTerm
         The sum of what acts on the state before F; empty if that is the identity.
+    speed : FunctionOfAxes or None
+        A function of the state whose largest magnitude α at the points multiplies ``damping``.
+    damping : tuple of OperatorTerm
+        The penalties of jumps that are added for α = 1; empty without ``speed``.
+    derivative : FunctionOfAxes or None
+        ∂F/∂f, as it is given.
+    fields : tuple of FieldAtPoints
+        The fields that the functions take beside the state.
+    grows : bool
+        Whether F has to grow with f, as where its second derivatives are taken.
     """
 
     function: FunctionOfAxes
@@ -160,21 +192,38 @@ class PointwiseOperator:
     extra: int = 1
     linear: bool = False
     inner: tuple[OperatorTerm, ...] = ()
+    speed: FunctionOfAxes | None = None
+    damping: tuple[OperatorTerm, ...] = ()
+    derivative: FunctionOfAxes | None = None
+    fields: tuple[FieldAtPoints, ...] = ()
+    grows: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", tuple(self.terms))
-        object.__setattr__(self, "inner", tuple(self.inner))
-        object.__setattr__(self, "linear", bool(self.linear))
-        if not (isinstance(self.function, FunctionOfAxes) and self.function.state):
-            raise TypeError("function must be a FunctionOfAxes of the state")
+        for name in ("terms", "inner", "damping", "fields"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("linear", "grows"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        for function in self.functions:
+            if not (isinstance(function, FunctionOfAxes) and function.state):
+                raise TypeError("function must be a FunctionOfAxes of the state")
+        if self.linear and (self.speed or self.fields):
+            raise ValueError("a linear function has a speed or fields that depend on the state")
+        if self.damping and self.speed is None:
+            raise ValueError("damping needs a speed")
         if self.extra not in (0, 1):
             raise ValueError(f"extra is {self.extra!r}; expected 0 or 1")
 
     @property
+    def functions(self) -> tuple[FunctionOfAxes, ...]:
+        """F, and the speed and the derivative, as far as they are given."""
+        others = (own for own in (self.speed, self.derivative) if own is not None)
+        return (self.function, *others)
+
+    @property
     def is_steady(self) -> bool:
         """Whether neither F nor what acts on it depends on time."""
-        return not self.function.in_time and all(
-            term.time.is_constant for term in (*self.terms, *self.inner)
+        return not any(own.in_time for own in self.functions) and all(
+            term.time.is_constant for term in (*self.terms, *self.inner, *self.damping)
         )
 
 

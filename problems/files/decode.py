@@ -70,7 +70,7 @@ def decode_problem(document: Document) -> ProblemContent:
     masses = _decode_masses(document, grid, degree + 1)
     gains = decode_gains(document, axes)
     functions = decode_functions(document, axes)
-    own, at_points = split_pointwise(document, terms, axes)
+    own, at_points = split_pointwise(document, terms, axes, levels, degree)
     own, electric = split_electric(document, own, axes)
     adapt = decode_adapt(document, [axis.name for axis in axes])
     with refusing("group 'stepper'"):

@@ -35,7 +35,7 @@ from ..statement.fields import (
 )
 from .field_derivatives import decode_derivatives, encode_derivatives
 
-__all__ = ["decode_fields", "encode_fields"]
+__all__ = ["FormulaReader", "decode_fields", "encode_fields", "formula_of"]
 
 _MAX_NODES = 4096  # expressions of one formula; more would take long to evaluate
 _OPERATIONS = ("+", "-", "*", "/")
@@ -59,7 +59,7 @@ def encode_fields(terms: Sequence[OperatorTerm], axes: Sequence[Axis]) -> dict[s
     if not rows:
         return {}
     samples: list[NDArray[np.float64]] = [np.zeros(0)]
-    formulas = tuple(strict_json.dumps(_formula(field, samples)) for field in fields)
+    formulas = tuple(strict_json.dumps(formula_of(field, samples)) for field in fields)
     return {
         "fields/formula": formulas,
         "fields/modes": np.array(rows, dtype=np.int64),
@@ -69,7 +69,7 @@ def encode_fields(terms: Sequence[OperatorTerm], axes: Sequence[Axis]) -> dict[s
     }
 
 
-def _formula(field: FieldExpression, samples: list[NDArray[np.float64]]) -> list[dict[str, Any]]:
+def formula_of(field: FieldExpression, samples: list[NDArray[np.float64]]) -> list[dict[str, Any]]:
     """Return the expressions of a field as JSON, operands by their number; append its samples."""
     nodes = list(nodes_of(field))
     if len(nodes) > _MAX_NODES:
@@ -131,7 +131,7 @@ def decode_fields(
     for number, text in enumerate(formulas):
         k = owners[number]
         with refusing(f"dataset 'fields/formula'[{number}]"):
-            reader = _FormulaReader(axes, axes[k], levels[k], degree, document)
+            reader = FormulaReader(axes, axes[k], levels[k], degree, document)
             fields.append(reader.read(strict_json.loads(text)))
     derivatives = decode_derivatives(document, rows)
     made: dict[tuple[Any, ...], FieldMode] = {}
@@ -168,16 +168,22 @@ def _volume(document: Document, k: int, level: int, degree: int) -> NDArray[np.f
     return values
 
 
-class _FormulaReader:
+class FormulaReader:
     """Reads the formula of one field; raises ValueError, TypeError or KeyError if it is bad."""
 
     def __init__(
-        self, axes: tuple[Axis, ...], axis: Axis, level: int, degree: int, document: Document
+        self,
+        axes: Sequence[Axis],
+        axis: Axis,
+        level: int,
+        degree: int,
+        document: Document,
+        path: str = "fields/samples",
     ) -> None:
         self._axes = {own.name: own for own in axes}
         self._axis = axis
         self._shape = (1 << level, volume_nodes(degree))
-        self._samples = array_of(document, "fields/samples")
+        self._path, self._samples = path, array_of(document, path)
 
     def read(self, formula: Any) -> FieldExpression:
         """Return the last expression of the list."""
@@ -226,7 +232,7 @@ class _FormulaReader:
         first, name = entry["first"], entry["name"]
         size = self._shape[0] * self._shape[1]
         if type(first) is not int or not 0 <= first <= self._samples.size - size:
-            raise ValueError(f"samples begin at {first!r}; expected them in 'fields/samples'")
+            raise ValueError(f"samples begin at {first!r}; expected them in '{self._path}'")
         if not isinstance(name, str):
             raise TypeError("the name of samples is no text")
         values = self._samples[first : first + size].reshape(self._shape)

@@ -30,11 +30,12 @@ def refuse_callables(content: ProblemContent) -> None:
     others = "give it as the text of a formula, such as {}, or as a Separable or a sum of them"
     advice = [others.format("'sin(x * y) * exp(-t)'")] * len(content.source_functions)
     advice += ["as boundary data they hold products alone"] * len(content.edge_functions)
-    advice += ["give it as the text of a formula, such as 'f * (1 - f)'"] * len(content.pointwise)
+    at_points = [function for own in content.pointwise for function in own.functions]
+    advice += ["give it as the text of a formula, such as 'f * (1 - f)'"] * len(at_points)
     functions = [
         *content.source_functions,
         *(edge.function for edge in content.edge_functions),
-        *(operator.function for operator in content.pointwise),
+        *at_points,
     ]
     for function, instead in zip(functions, advice, strict=True):
         if function.text is None:
@@ -86,10 +87,13 @@ def formula_or_values(function: FunctionOfAxes, t0: float) -> str:
     points = [
         axis.lower + axis.length * own for axis, own in zip(function.axes, shares, strict=False)
     ]
+    fields = {name: np.roll(shares[-1], k + 1) for k, name in enumerate(function.fields)}
     times = [t0, *(t0 + float(share) for share in shares[-1, :3])] if function.in_time else [t0]
     values = np.array(
         [
-            function.of_state(shares[-1], points, t) if function.state else function(*points, t)
+            function.of_state(shares[-1], points, t, fields)
+            if function.state
+            else function(*points, t)
             for t in times
         ]
     )

@@ -32,6 +32,7 @@ from .adaptation.transfer import carried_over, parts_at_levels
 from .description import problem_rows, problem_text
 from .fields.field import Field
 from .fields.implicit import ImplicitFields
+from .fields.newton import Linearisation
 from .fields.terms import frozen_terms
 from .output.cut import AxisOrName, Counts, Places
 from .output.output import Output
@@ -472,9 +473,14 @@ class Problem(ProblemValue, OutputMethods):
         """Return the implicit part, if it has fields; see `System.implicit_part`."""
         return self.system.implicit_part()
 
-    def whole_part(self) -> ImplicitFields | None:
-        """Return all of A(t, u) u + s(t), if it has fields; see `System.whole_part`."""
+    def whole_part(self) -> ImplicitFields | Linearisation | None:
+        """Return all of A(t, u) u + s(t), if it is not linear; see `System.whole_part`."""
         return self.system.whole_part()
+
+    @property
+    def jacobian(self) -> Callable[[float, NDArray[np.float64]], Operator] | None:
+        """The function of (t, u) that returns ∂f/∂u, or None; see `System.jacobian`."""
+        return self.system.jacobian
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made; see the `System`'s."""

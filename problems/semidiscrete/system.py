@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from .fields.electric import ElectricOfState
 from .fields.following import Following
 from .fields.gains import GainsOfState
 from .fields.implicit import ImplicitFields
+from .fields.newton import Linearisation
 from .fields.pointwise import PointwiseOfState
 from .fields.terms import FieldTerms
 from .operators import (
@@ -190,27 +191,44 @@ class System:
             is_whole=is_whole,
         )
 
-    def whole_part(self) -> ImplicitFields | None:
+    def whole_part(self) -> ImplicitFields | Linearisation | None:
         """Return all of A(t, u) u + s(t) with an operator that follows given states.
 
         Returns
         -------
-        ImplicitFields or None
-            A new object; None for a problem without fields.
+        ImplicitFields, Linearisation or None
+            A new object, linearised where there are pointwise terms; None for a linear problem.
+        """
+        problem, fields = self.problem, None
+        if problem.electric:
+            self._refuse_pointwise()
+        if problem.has_fields_of_axes:
+            terms = FieldTerms(problem, problem.terms)
+            given = terms, self._sources, self._gains, problem.initial
+            fields = ImplicitFields(*given, is_whole=True)
+        if not problem.is_nonlinear_at_points and not (fields and problem.pointwise):
+            return fields
+        return Linearisation(
+            partial(operator_sum, self._groups),
+            fields,
+            self._pointwise,
+            self._sources,
+            problem.initial,
+            problem.t0,
+        )
 
-        Raises
-        ------
-        ValueError
-            If there are pointwise terms that are not linear, or any beside fields.
+    @property
+    def jacobian(self) -> Callable[[float, NDArray[np.float64]], Operator] | None:
+        """The function of (t, u) that returns ∂f/∂u of a problem with pointwise terms.
+
+        None if it is linear, or something in it follows the state as a whole, as fields and speeds
+        do, for which Newton's method takes differences of f.
         """
         problem = self.problem
-        self._refuse_pointwise()
-        if not problem.has_fields_of_axes:
+        follows = any(own.speed is not None or own.fields for own in problem.pointwise)
+        if problem.has_fields or follows or not problem.is_nonlinear_at_points:
             return None
-        if problem.pointwise:
-            raise ValueError("implicit methods take no pointwise terms beside fields")
-        terms = FieldTerms(problem, problem.terms)
-        return ImplicitFields(terms, self._sources, self._gains, problem.initial, is_whole=True)
+        return lambda t, u: operator_sum(self._groups, t) + self._pointwise.derivative(t, u)
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made.
@@ -663,8 +681,9 @@ class System:
             raise ValueError(
                 f"the operator of {self.problem.name!r} depends on the state: a term has a "
                 "pointwise function. Explicit methods (ssp-rk3, rk4, …) need no operator, IMEX "
-                "methods (ark2, ark3) take that of the other terms, and pointwise(..., "
-                "linear=True) is an operator where F is g f"
+                "methods (ark2, ark3) take that of the other terms, implicit ones (bdf, esdirk3, "
+                "…) and steady_state iterate; cg, gmres and exponential methods need an operator, "
+                "which pointwise(..., linear=True) is where F is g f"
             )
 
     def _refuse_fields(self, terms: Sequence[OperatorTerm]) -> None:

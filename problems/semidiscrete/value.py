@@ -104,7 +104,7 @@ class ProblemValue(ProblemContent):
         object.__setattr__(self, "masses", masses)
         check_terms(self.terms, grid, n)
         for operator in self.pointwise:
-            check_terms((*operator.terms, *operator.inner), grid, n)
+            check_terms((*operator.terms, *operator.inner, *operator.damping), grid, n)
         for force in self.electric:
             check_terms(force.terms, grid, n)
         check_electric(self.electric, self.axes, masses, grid, n)

@@ -16,7 +16,8 @@ from .function_checks import check_function
 from .functions import FunctionOfAxes, function_of_axes, is_function_of_axes
 from .gains import MaxwellianGain
 from .number_checks import is_number
-from .pointwise import Pointwise, PointwiseTerm, damping_of, with_axes
+from .pointwise import Pointwise, PointwiseTerm
+from .pointwise_terms import damping_of, with_axes
 from .separable import Separable, SeparableAt, SeparableFunction, separable_parts
 from .terms import Term, mass
 
@@ -65,7 +66,7 @@ def terms_of(
     )
     for at_point in at_points:
         with_axes(at_point, axes)  # refuses what is not possible
-    damping = (damping_of(term) for term in at_points)
+    damping = (damping_of(term, term.function.speed) for term in at_points)
     plain = (*given, *(term for term in damping if term is not None))
     flat = tuple(with_position(term, axes) for term in plain if isinstance(term, Term))
     gains = tuple(gain_with_position(g, axes) for g in given if isinstance(g, MaxwellianGain))

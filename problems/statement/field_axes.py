@@ -10,7 +10,13 @@ from .fields import FieldExpression, Moment, Poisson, nodes_of
 from .statement import Statement
 from .terms import Term, term_text
 
-__all__ = ["check_electric_axes", "check_electric_of", "check_field", "check_fields_of"]
+__all__ = [
+    "check_electric_axes",
+    "check_electric_of",
+    "check_field",
+    "check_fields_at_points",
+    "check_fields_of",
+]
 
 
 def check_fields_of(pde: Statement) -> None:
@@ -108,6 +114,15 @@ def check_electric_axes(
             f"{text} has periodic positions only, so that the whole has to be neutral; expected "
             "background='mean'"
         )
+
+
+def check_fields_at_points(pde: Statement) -> None:
+    """Refuse Poisson's equations of pointwise functions that do not fit the ends of their axis."""
+    for term in pde.pointwise:
+        for _, field in term.function.fields:
+            for node in nodes_of(field):
+                if isinstance(node, Poisson):
+                    _check_poisson(node, pde)
 
 
 def _check_derivatives(term: Term, axis: Axis, what: str) -> None:

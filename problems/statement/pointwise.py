@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from .axis import Axis
-from .boundary import FROM_EXACT, Condition, Dirichlet
-from .functions import FunctionOfAxes, function_of_axes
+from .fields import FieldExpression
 from .number_checks import finite_number, is_number
-from .separable import SeparableOnAxes
-from .terms import Term, TermFactor, term_text
+from .terms import Term, term_text
 from .time import TimeFunction
 
-__all__ = [
-    "Pointwise",
-    "PointwiseTerm",
-    "central",
-    "damping_of",
-    "flux_at_ends",
-    "pointwise",
-    "with_axes",
-]
+__all__ = ["Pointwise", "PointwiseTerm", "pointwise"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +32,12 @@ class Pointwise:
         The number and function of time that multiply F, a term without derivatives and masses.
     plain : Pointwise or None
         F without them; None if there are none.
+    speed_of : callable, str or None
+        A function whose largest magnitude at the points is the bound of |dF/df|.
+    derivative : callable, str or None
+        dF/df.
+    fields : tuple of (str, FieldExpression)
+        Fields that the functions take by these names.
     """
 
     function: Callable[..., Any] | str
@@ -51,6 +46,9 @@ class Pointwise:
     linear: bool
     factor: Term = field(default_factory=lambda: Term(()))
     plain: Pointwise | None = None
+    speed_of: Callable[..., Any] | str | None = None
+    derivative: Callable[..., Any] | str | None = None
+    fields: tuple[tuple[str, FieldExpression], ...] = ()
 
     def __mul__(self, other: TimeFunction | float) -> Pointwise:
         """Product with a number or a function of time."""
@@ -161,8 +159,11 @@ def pointwise(
     function: Callable[..., Any] | str,
     *,
     speed: float | None = None,
+    speed_of: Callable[..., Any] | str | None = None,
     degree: str = "p+1",
     linear: bool = False,
+    derivative: Callable[..., Any] | str | None = None,
+    **fields: FieldExpression,
 ) -> Pointwise:
     """Return a function of the state's values, to be chained: ``-1 * div(x) @ pointwise(F)``.
 
@@ -178,35 +179,45 @@ def pointwise(
         α > 0, a bound of |dF/df| for all states of a run. A div needs it: between cells it takes
         the local Lax-Friedrichs flux ½ (F(f⁻) + F(f⁺)) - ½ α (f⁺ - f⁻), for a div that is
         multiplied by -1.
+    speed_of : callable or str, optional
+        A function as F in place of ``speed``, such as dF/df: α is the largest of its absolute
+        values at the points, anew in each evaluation. The default step follows α at the beginning.
     degree : {"p+1", "p"}
         The degree of the functions through the points, for states of degree p. "p" takes a third
         of the work in two axes, a seventh in six, and has errors up to three times as large.
-
     linear : bool
         Whether F is g f, with a function g of the axes and the time. The term is then an operator,
         so that implicit methods, `Problem.operator` and its transpose have it. It is checked.
+    derivative : callable or str, optional
+        dF/df, a function as F, for Newton's method in implicit methods. Without it a formula is
+        differentiated exactly (by a complex step), a callable by a difference of its values.
+    **fields : FieldExpression
+        Fields of the state, such as ``n=Moment(v)``, which F, ``speed_of`` and ``derivative`` take
+        by these names: arrays of their values at the points.
 
     Returns
     -------
     Pointwise
         ``mass(x) @ pointwise(F)``, and it alone among the terms, is the reaction F(f); with a
-        linear F = k f, ``div(x) @ pointwise(F, linear=True) @ grad(x)`` is ∂(k ∂f/∂x)/∂x. Products
-        with numbers and functions of time are such functions, too.
+        linear F = k f, ``div(x) @ pointwise(F, linear=True) @ grad(x)`` is ∂(k ∂f/∂x)/∂x, and with
+        F that grows with f, ``div(x) @ grad(x) @ pointwise(F)`` is ∂²F/∂x². Products with numbers
+        and functions of time are such functions, too.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of another kind. `PDE` refuses functions of other arguments, a div without
-        ``speed``, and the condition Inflow along its axis.
+        If an argument is of another kind, or two exclude each other. `PDE` refuses functions of
+        other arguments, a div without ``speed`` or ``speed_of``, and the condition Inflow along its
+        axis.
 
     Notes
     -----
     Values at points are those of the state, exactly, and what interpolates F at the points is
     projected on the grid. It needs a grid that is closed downward and a degree of at most 5. The
-    integral ∫ f dx is conserved exactly by a div, for any interpolation. Explicit methods take it,
-    IMEX methods, explicitly, and implicit ones if it is linear. Before a shock forms it converges;
-    after that, on a full grid, the solution oscillates at the shock, and on sparse grids it may
-    blow up.
+    integral ∫ f dx is conserved exactly by a div, for any interpolation. IMEX methods take it
+    explicitly, implicit ones by Newton's method, exponential ones if it is linear. Before a shock
+    forms it converges; after that, on a full grid, the solution oscillates at the shock, and on
+    sparse grids it may blow up.
 
     Examples
     --------
@@ -226,139 +237,48 @@ def pointwise(
         )
     if degree not in ("p", "p+1"):
         raise ValueError(f"pointwise: degree is {degree!r}; expected 'p' or 'p+1'")
+    _check_companions(speed, speed_of, linear, derivative, fields)
     if speed is not None and finite_number("speed", speed) <= 0.0:
         raise ValueError(f"pointwise: speed is {speed!r}; expected a positive number")
     bound = None if speed is None else float(speed)
-    return Pointwise(function, bound, int(degree == "p+1"), bool(linear))
-
-
-def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
-    """Return F of a term as a function of the state and of all axes of a PDE.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If F takes other arguments, or what acts on it is not possible.
-    """
-    function = function_of_axes(
-        "the function of pointwise", term.function.function, axes, in_time=True, state=True
+    return Pointwise(
+        function,
+        bound,
+        int(degree == "p+1"),
+        bool(linear),
+        speed_of=speed_of,
+        derivative=derivative,
+        fields=tuple(fields.items()),
     )
-    for factor in term.term.factors:
-        if factor.axis not in axes:
-            raise ValueError(
-                f"{term.text()} acts along {factor.axis}, which is not among the PDE's axes; these "
-                f"are {', '.join(map(str, axes))}"
+
+
+def _check_companions(
+    speed: float | None,
+    speed_of: object,
+    linear: bool,
+    derivative: object,
+    fields: dict[str, FieldExpression],
+) -> None:
+    """Refuse what does not go together with F, and fields that are none."""
+    for name, given in (("speed_of", speed_of), ("derivative", derivative)):
+        if not (given is None or callable(given) or isinstance(given, str)):
+            raise TypeError(
+                f"pointwise: {name} is {type(given).__name__}; expected a function of f, such as "
+                "lambda f: f, or a formula"
             )
-    derivatives = [factor for factor in term.term.factors if factor.kind != "mass"]
-    if term.inner is not None:
-        _check_diffusion(term, derivatives)
-        return function
-    if len(derivatives) > 1 or any(factor.kind != "div" for factor in derivatives):
-        raise ValueError(
-            f"{term.text()} is not possible yet; a pointwise function takes masses, and one div, "
-            "or it stands between div and grad"
-        )
-    if term.term.fields:
-        raise ValueError(f"{term.text()} has a field as coefficient, which is not possible yet")
-    if any(factor.flux not in (None, "central") for factor in derivatives):
-        raise ValueError(
-            f"{term.text()}: the flux of a pointwise function is that of Lax and Friedrichs, by "
-            "speed=; leave out flux="
-        )
-    if derivatives and term.function.speed is None:
-        raise ValueError(
-            f"{term.text()}: give pointwise(..., speed=), a bound of |dF/df|; a central flux alone "
-            "damps nothing"
-        )
-    return function
-
-
-def flux_at_ends(
-    function: FunctionOfAxes, ends: tuple[Condition, Condition], exact: Callable[..., Any] | None
-) -> tuple[Condition, Condition]:
-    """Return the conditions at two ends with F of the data of Dirichlet in place of the data.
-
-    ``exact`` is the exact solution as a function of all axes and the time, for "from exact".
-    """
-
-    def flux(end: Condition) -> Condition:
-        if not isinstance(end, Dirichlet):
-            return end
-        data = end.data
-        given = exact if data == FROM_EXACT else data
-        if not callable(given):
-            given = SeparableOnAxes(lambda _: data, function.axes)  # type: ignore[arg-type, return-value]
-        value: Callable[..., Any] = given
-        if not isinstance(given, SeparableOnAxes):
-            value = function_of_axes("boundary data", given, function.axes, in_time=True)
-
-        def at_points(*points_and_time: Any) -> Any:
-            *points, t = points_and_time
-            return function.of_state(value(*points, t), points, t)
-
-        return Dirichlet(
-            FunctionOfAxes(
-                "the flux of pointwise at an end", at_points, function.axes, None, in_time=True
+        if linear and given is not None:
+            advice = "give speed=, a number" if name == "speed_of" else "it is F(1)"
+            raise ValueError(f"pointwise: a linear function takes no {name}=; {advice}")
+    if speed is not None and speed_of is not None:
+        raise ValueError("pointwise: speed and speed_of are both given; expected one of them")
+    for name, given in fields.items():
+        if not isinstance(given, FieldExpression):
+            raise TypeError(
+                f"pointwise: {name} is {type(given).__name__}; expected a field such as Moment(v), "
+                "or one of the arguments speed, speed_of, degree, linear, derivative"
             )
-        )
-
-    return flux(ends[0]), flux(ends[1])
-
-
-def _check_diffusion(term: PointwiseTerm, derivatives: Sequence[TermFactor]) -> None:
-    """Refuse terms that act on F of a derivative but div @ pointwise(k f, linear=True) @ grad."""
-    kinds = [factor.kind for factor in derivatives]
-    outer = [] if term.outer is None else [factor.kind for factor in term.outer.factors]
-    if kinds != ["div", "grad"] or "div" not in outer or "grad" in outer:
+    if linear and fields:
         raise ValueError(
-            f"{term.text()} is not possible yet; between derivatives a pointwise function has one "
-            "div on its left and one grad on its right"
+            f"pointwise: {', '.join(fields)} makes the coefficient depend on the state; leave out "
+            "linear="
         )
-    if derivatives[0].axis != derivatives[1].axis:
-        raise ValueError(f"{term.text()} is a mixed derivative, which is not possible yet")
-    if not term.function.linear or term.term.fields:
-        raise ValueError(
-            f"{term.text()}: between derivatives a pointwise function is a coefficient; write "
-            "pointwise(lambda f, x, y: k(x, y) * f, linear=True), without fields"
-        )
-
-
-def central(term: Term) -> Term:
-    """Return a term with central fluxes."""
-    factors = tuple(
-        replace(factor, flux="central") if factor.kind == "div" else factor
-        for factor in term.factors
-    )
-    return replace(term, factors=factors)
-
-
-def damping_of(term: PointwiseTerm) -> Term | None:
-    """Return the penalty of the jumps of f that belongs to a div of F, None without a div.
-
-    Its coefficients are the absolute values of those of the term, times the bound of the speed.
-    """
-    if term.inner is not None or all(factor.kind == "mass" for factor in term.term.factors):
-        return None
-    assert term.function.speed is not None
-    factors = tuple(
-        TermFactor(
-            "penalty" if factor.kind == "div" else "mass",
-            factor.axis,
-            _Absolute(factor.coefficient) if callable(factor.coefficient)
-            else abs(factor.coefficient),
-            "upwind" if factor.kind == "div" else None,
-        )
-        for factor in term.term.factors
-    )  # fmt: skip
-    scale = abs(term.term.scale) * term.function.speed
-    return Term(factors, scale, term.term.time)
-
-
-@dataclass(frozen=True)
-class _Absolute:
-    """The absolute value of a function of one coordinate."""
-
-    function: Callable[[Any], Any]
-
-    def __call__(self, points: Any) -> Any:
-        return abs(self.function(points))

@@ -151,8 +151,13 @@ def _check_inflow(pde: Statement) -> None:
 
 
 def _check_pointwise(pde: Statement) -> None:
-    """Refuse conditions at ends that functions of the state cannot take."""
+    """Refuse conditions at ends that functions of the state cannot take, and exact sources."""
     for term in pde.pointwise:
+        if isinstance(pde.sources, str):
+            raise ValueError(
+                f"sources is {pde.sources!r}, which has no part of {term.text()}; give the sources "
+                "as functions of the axes and the time"
+            )
         for factor in term.term.factors:
             if factor.kind == "mass":
                 continue

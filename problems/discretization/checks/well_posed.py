@@ -19,7 +19,8 @@ from batchkron.errors import PointValueError
 
 from ...statement.axis import Axis
 from ...statement.functions import sample_places
-from ...statement.pointwise import PointwiseTerm, with_axes
+from ...statement.pointwise import PointwiseTerm
+from ...statement.pointwise_terms import with_axes
 from ...statement.terms import Term, term_text
 from ..basis.projection import projection_nodes
 from ..basis.quadrature import cell_points, evaluate, gauss_rule

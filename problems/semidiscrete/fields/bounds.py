@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -10,14 +11,21 @@ from numpy.typing import NDArray
 
 from batchkron.errors import NotPhysicalError
 
+from ...discretization.interpolation.transform import PointTransform
+from ...discretization.pointwise import fields_at_points
 from ...discretization.space import DGSpace
 from ...discretization.terms.assemble_fields import SampledFields
 from ...grids.sparse_grid import SparseGrid
+from ...statement.axis import Axis
+from ...statement.functions import sample_places
+from ...statement.pointwise import PointwiseTerm
+from ...statement.pointwise_terms import damping_of, functions_of
 from ...statement.terms import Term
+from .at_points import FieldsAtPoints
 from .electric import ElectricValues
 from .evaluation import FieldEvaluation
 
-__all__ = ["bounded_terms", "electric_bounds", "field_range"]
+__all__ = ["bounded_terms", "bounds_at_points", "electric_bounds", "field_range"]
 
 _ZERO = 1e-12  # a product of fields of at most this size may be 0 up to rounding
 
@@ -67,6 +75,45 @@ def electric_bounds(
             scale = float(np.abs(values(initial)[term.electric.number]).max())
         found.append(replace(term, electric=None) * scale)
     return tuple(found)
+
+
+def bounds_at_points(
+    terms: Sequence[PointwiseTerm],
+    axes: tuple[Axis, ...],
+    fields: SampledFields,
+    space: DGSpace,
+    grid: SparseGrid,
+    initial: NDArray[np.float64],
+    t0: float,
+) -> list[Term]:
+    """Return terms that change f as fast as pointwise ones do at the start, for the default step.
+
+    They are a chain times the largest |∂F/∂f| for reactions and diffusion, and the damping of a div
+    whose speed is computed from the state. A number that is not defined counts as 1.
+    """
+    found = []
+    for term in terms:
+        function, speed, derivative = functions_of(term, axes)
+        is_flux = damping_of(term, 1.0) is not None
+        if is_flux and speed is None:
+            continue  # its damping is among the other terms
+        size = 1.0
+        with contextlib.suppress(NotPhysicalError):  # a run will say where
+            if term.function.linear:
+                rates = function.factor(sample_places(axes), t0)
+            else:
+                transform = PointTransform(axes, grid, space.degree, extra=term.function.extra)
+                own = FieldsAtPoints(fields_at_points(term, axes, fields), transform, space.masses)
+                rate = function.slope if derivative is None else derivative.of_state
+                if is_flux and speed is not None:
+                    rate = speed.of_state
+                values, points = transform.values(initial), list(transform.points())
+                rates = rate(values, points, t0, own(t0, initial))
+            size = float(np.abs(rates).max())
+        bound = damping_of(term, size) if is_flux else size * term.term
+        assert bound is not None
+        found.append(bound)
+    return found
 
 
 def field_range(

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module
+from batchkron.arrays import array_module, to_host
+from batchkron.errors import PointValueError
 from batchkron.operators import Diagonal, Operator, on_device
 
 from ...discretization.interpolation.transform import PointTransform
-from ...discretization.parts import OperatorTerm
-from ...statement.functions import FunctionOfAxes
+from ...discretization.parts import OperatorTerm, PointwiseOperator
 from ..operators import TermGroup, group_terms, operator_sum
 from ..value import ProblemValue
+from .at_points import FieldsAtPoints
 
 __all__ = ["PointwiseOfState"]
 
 Values = NDArray[np.float64]
 
-
-_OfPoints: TypeAlias = tuple[
-    PointTransform,
-    list[Values],
-    list[tuple[FunctionOfAxes, Sequence[TermGroup], Sequence[TermGroup]]],
-]
-"""Points with their coordinates, and the functions there, each with what acts on it, and inside."""
+# Least derivative of a function that has to grow, relative to its largest: undershoots of a front
+# have small negative ones, which change little. Chosen by hand.
+_BACKWARD = 0.05
 
 
 class PointwiseOfState:
@@ -52,55 +49,158 @@ class PointwiseOfState:
     def accumulate(self, t: float, u: Values, out: Values) -> None:
         """Add the sum for the state u to ``out``.
 
-        Raises PointValueError, a `NotPhysicalError`, if a function has a value that is not finite.
+        Raises PointValueError, a `NotPhysicalError`, if a function has a value that is not finite,
+        or one whose second derivatives are taken falls with f.
         """
-        for transform, points, members in self._by_points:
-            plain = None
-            for function, groups, inner in members:
-                if inner:
-                    values = transform.values(_sum_of(inner, t, u))
-                elif plain is None:
-                    values = plain = transform.values(u)
-                else:
-                    values = plain
-                product = transform.coefficients(function.of_state(values, points, t))
-                for group in groups:
-                    group.accumulate(t, product, out)
+        for own in self._by_points:
+            own.accumulate(t, u, out)
 
     def operator(self, t: float) -> Operator:
         """Return the sum as an operator, if all functions are linear.
 
         Raises ValueError if one is not, at a point.
         """
-        found: list[Operator] = []
-        for transform, points, members in self._by_points:
-            to_values, to_coefficients = transform.operators
-            for function, groups, inner in members:
-                factor = Diagonal(function.factor(points, t)).to(self._problem.device)
-                whole = operator_sum(groups, t) @ to_coefficients @ factor @ to_values
-                found.append(whole @ operator_sum(inner, t) if inner else whole)
-        return reduce(add, found)
+        return reduce(add, [part for own in self._by_points for part in own.factors(t)])
+
+    def derivative(self, t: float, u: Values) -> Operator:
+        """Return the derivative of the sum with respect to the state, at u.
+
+        It is without that of fields and of speeds. Raises as `accumulate`.
+        """
+        return reduce(add, [part for own in self._by_points for part in own.derivatives(t, u)])
 
     @cached_property
-    def _by_points(self) -> list[_OfPoints]:
-        found = []
-        for extra in sorted({own.extra for own in self._problem.pointwise}):
-            problem = self._problem
-            transform = PointTransform(
-                problem.axes, problem.grid, problem.degree, extra=extra, device=problem.device
-            )
-            points = [on_device(own, problem.device) for own in transform.points()]
-            own = [operator for operator in problem.pointwise if operator.extra == extra]
-            members = [(o.function, self._groups(o.terms), self._groups(o.inner)) for o in own]
-            found.append((transform, points, members))
+    def _by_points(self) -> list[_AtPoints]:
+        operators = self._problem.pointwise
+        return [
+            _AtPoints(self._problem, [own for own in operators if own.extra == extra])
+            for extra in sorted({own.extra for own in operators})
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """A pointwise operator on a grid: what acts on F, on the state before it, and damps jumps."""
+
+    own: PointwiseOperator
+    outer: Sequence[TermGroup]
+    inner: Sequence[TermGroup]
+    damping: Sequence[TermGroup]
+
+
+class _AtPoints:
+    """The pointwise operators of a problem on the same points."""
+
+    def __init__(self, problem: ProblemValue, operators: Sequence[PointwiseOperator]) -> None:
+        device = problem.device
+        self._transform = PointTransform(
+            problem.axes, problem.grid, problem.degree, extra=operators[0].extra, device=device
+        )
+        self._device = device
+        self._points = [on_device(own, device) for own in self._transform.points()]
+        fields = [field for own in operators for field in own.fields]
+        self._fields = FieldsAtPoints(fields, self._transform, problem.masses)
+        self._members = [
+            _Member(own, *(_groups(problem, part) for part in (own.terms, own.inner, own.damping)))
+            for own in operators
+        ]
+
+    def accumulate(self, t: float, u: Values, out: Values) -> None:
+        """Add the sum for the state u to ``out``."""
+        at, fields = _ValuesOfState(self._transform, u), self._fields(t, u)
+        for member in self._members:
+            own, values = member.own, at(member, t)
+            if own.grows:
+                self._check_growth(own, values, t, fields)
+            found = own.function.of_state(values, self._points, t, fields)
+            product = self._transform.coefficients(found)
+            for group in member.outer:
+                group.accumulate(t, product, out)
+            if own.speed is not None:
+                out += self._speed(own, values, t, fields) * _sum_of(member.damping, t, u)
+
+    def factors(self, t: float) -> list[Operator]:
+        """Return the terms of linear functions as operators."""
+        return [
+            self._around(member, t, member.own.function.factor(self._points, t))
+            for member in self._members
+        ]
+
+    def derivatives(self, t: float, u: Values) -> list[Operator]:
+        """Return the derivatives of the terms with respect to the state."""
+        at, fields, found = _ValuesOfState(self._transform, u), self._fields(t, u), []
+        for member in self._members:
+            own, values = member.own, at(member, t)
+            found.append(self._around(member, t, self._slope(own, values, t, fields)))
+            if own.speed is not None:
+                speed = float(self._speed(own, values, t, fields))
+                found.append(speed * operator_sum(member.damping, t))
         return found
 
-    def _groups(self, terms: Sequence[OperatorTerm]) -> Sequence[TermGroup]:
-        problem = self._problem
-        if not terms:
-            return ()
-        groups = group_terms(terms, problem.grid, problem.degree, problem._form)
-        return [group.to(problem.device) for group in groups]
+    def _around(self, member: _Member, t: float, factor: Values) -> Operator:
+        """Return what acts on the product of a function and what is inside, as an operator."""
+        to_values, to_coefficients = self._transform.operators
+        diagonal = Diagonal(factor).to(self._device)
+        whole = operator_sum(member.outer, t) @ to_coefficients @ diagonal @ to_values
+        return whole @ operator_sum(member.inner, t) if member.inner else whole
+
+    def _slope(
+        self, own: PointwiseOperator, values: Values, t: float, fields: Mapping[str, Values]
+    ) -> Values:
+        """Return ∂F/∂f at the points."""
+        if own.linear:
+            return own.function.factor(self._points, t)
+        slope: Callable[..., Values] = own.function.slope
+        if own.derivative is not None:
+            slope = own.derivative.of_state
+        return slope(values, self._points, t, fields)
+
+    def _speed(
+        self, own: PointwiseOperator, values: Values, t: float, fields: Mapping[str, Values]
+    ) -> Values:
+        """Return the largest magnitude of the speed at the points, an array of shape ()."""
+        assert own.speed is not None
+        return abs(own.speed.of_state(values, self._points, t, fields)).max()  # type: ignore[no-any-return]
+
+    def _check_growth(
+        self, own: PointwiseOperator, values: Values, t: float, fields: Mapping[str, Values]
+    ) -> None:
+        """Raise PointValueError where a function falls with f."""
+        slope = self._slope(own, values, t, fields)
+        least = slope.min()
+        if bool(least < -_BACKWARD * abs(slope).max()):
+            first = int(to_host(slope, "slope").argmin())
+            axes = zip(self._transform.axes, self._points, strict=True)
+            place = ", ".join(f"{axis.name} = {float(points[first])!r}" for axis, points in axes)
+            raise PointValueError(
+                f"{own.function.name} falls with f at {place}, t = {t!r}: its derivative is "
+                f"{float(least):.6g} at f = {float(values[first]):.6g}, and its second derivatives "
+                "are backward diffusion there; expected a function that grows, such as "
+                "np.maximum(f, 0)**2 for f**2"
+            )
+
+
+class _ValuesOfState:
+    """The values of one state at points, and of what acts on it before a function."""
+
+    def __init__(self, transform: PointTransform, u: Values) -> None:
+        self._transform, self._u = transform, u
+        self._plain: Values | None = None
+
+    def __call__(self, member: _Member, t: float) -> Values:
+        """Return the values (points,) for a member's function."""
+        if member.inner:
+            return self._transform.values(_sum_of(member.inner, t, self._u))
+        if self._plain is None:
+            self._plain = self._transform.values(self._u)
+        return self._plain
+
+
+def _groups(problem: ProblemValue, terms: Sequence[OperatorTerm]) -> Sequence[TermGroup]:
+    if not terms:
+        return ()
+    groups = group_terms(terms, problem.grid, problem.degree, problem._form)
+    return [group.to(problem.device) for group in groups]
 
 
 def _sum_of(groups: Sequence[TermGroup], t: float, u: Values) -> Values:
