@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,6 +229,7 @@ class PDE(Statement):
         method: StepperName | None = None,
         dt: float | None = None,
         boundary_penalty: float = 1.0,
+        limiter: Literal["positive"] | None = None,
         allow_ill_posed: bool = False,
     ) -> Problem:
         """Return the discretized problem.
@@ -250,6 +251,10 @@ class PDE(Statement):
             τ ≥ 0 in the penalty -(τ/h) k (f - data) that ties f to the Dirichlet data of a second
             derivative ∂(k ∂f/∂x)/∂x, where h is the width of a finest cell; with τ = 0 its
             operator is singular.
+        limiter : {"positive"}, optional
+            On a full grid, scale f in each finest cell about its mean, after each stage of
+            "ssp-rk3" (then the default) or "forward-euler", until it is nowhere negative at the
+            points. ∫ f stays the same.
         allow_ill_posed : bool
             Allow diffusion that is backward somewhere, as ``div(x, -1.0) @ grad(x)`` is: its short
             waves grow at rates without a bound. By default such a PDE is refused, here and for the
@@ -284,7 +289,8 @@ class PDE(Statement):
             the exact solution.
         """
         check_size(grid, level, check_degree(degree), self.axes, self.terms)
-        method = self._method_at_points() if method is None else method
+        if method is None:
+            method = self._method_at_points() if limiter is None else "ssp-rk3"
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degree, boundary_penalty)
         check_coefficients(self.terms, space)
@@ -356,6 +362,7 @@ class PDE(Statement):
             edge_functions=made.edge_functions,
             pointwise=made.pointwise,
             electric=made.electric,
+            limiter=limiter,
             provenance=self._provenance(space, chosen),
             other_levels=others,
         )

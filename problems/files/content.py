@@ -53,5 +53,6 @@ class ProblemContent:
     pointwise: tuple[PointwiseOperator, ...] = ()
     electric: tuple[ElectricOperator, ...] = ()
     adapt: AdaptSettings | None = None
+    limiter: str | None = None
     well_posed_until: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -99,6 +99,7 @@ def decode_problem(document: Document) -> ProblemContent:
             pointwise=at_points,
             electric=electric,
             adapt=adapt,
+            limiter=document.attributes.get("limiter"),
             well_posed_until=(
                 number_of(document, "well_posed_until")
                 if "well_posed_until" in document.attributes

@@ -93,6 +93,8 @@ def _document(content: ProblemContent) -> Document:
         "degree": content.degree,
         "t0": content.t0,
     }
+    if content.limiter is not None:
+        attributes["limiter"] = content.limiter
     if content.well_posed_until is not None:
         attributes[_WELL_POSED] = content.well_posed_until
     return Document(attributes, datasets)

@@ -12,7 +12,7 @@ FORMAT = "batchkron-problem"
 ATTRIBUTES: dict[str, type] = {"basis_id": str, "degree": int, "t0": float}
 """Attributes of the root group beside those that all formats have, with their types."""
 
-OPTIONAL_ATTRIBUTES: dict[str, type] = {"well_posed_until": float}
+OPTIONAL_ATTRIBUTES: dict[str, type] = {"well_posed_until": float, "limiter": str}
 """Attributes of the root group that a file may lack."""
 
 _MAX_FACTORS = 1 << 15  # 1-D factors of all terms, of all sources, or of all parts

@@ -27,6 +27,7 @@ __all__ = [
     "check_electric",
     "check_functions",
     "check_gains",
+    "check_limiter",
     "check_masses",
     "check_terms",
     "check_times",
@@ -193,6 +194,23 @@ def check_times(
                 f"time that keeps its sign or {_EARLIER}, or go on, in Python, with "
                 "discretize(..., allow_ill_posed=True)"
             )
+
+
+def check_limiter(limiter: object, grid: SparseGrid, masses: Masses, device: str) -> None:
+    """Refuse limiters that are unknown, or that a grid, a volume element or a device has not."""
+    if limiter is None:
+        return
+    if limiter != "positive":
+        raise ValueError(f"limiter is {limiter!r}; expected None or 'positive'")
+    if grid.num_cells != 1 << sum(grid.levels):
+        raise ValueError(
+            "limiter='positive' scales f about its mean in each finest cell, and a sparse grid has "
+            "no cell means; use grid='full', or viscosity: a term nu * div(x) @ grad(x)"
+        )
+    if any(mass is not None for mass in masses):
+        raise ValueError("limiter='positive' is for axes without a volume element")
+    if device != "cpu":
+        raise ValueError(f"limiter='positive' runs on the CPU only, not on {device}")
 
 
 def check_well_posed_until(known: float | None, t0: float, until: float) -> None:

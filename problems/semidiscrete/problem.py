@@ -96,6 +96,8 @@ class Problem(ProblemValue, OutputMethods):
     adapt : AdaptSettings, optional
         The rule by which `batchkron.solvers.evolve` lets the grid follow the solution by default;
         `with_adapt` sets it.
+    limiter : {"positive"}, optional
+        What keeps states from being negative, as of `PDE.discretize`.
     well_posed_until : float, optional
         For a problem from a file or pickle, whose PDE has diffusion that depends on time: until
         when it was found well-posed. Longer runs are refused. None stands for any time.
@@ -481,6 +483,11 @@ class Problem(ProblemValue, OutputMethods):
     def jacobian(self) -> Callable[[float, NDArray[np.float64]], Operator] | None:
         """The function of (t, u) that returns ∂f/∂u, or None; see `System.jacobian`."""
         return self.system.jacobian
+
+    @property
+    def limit(self) -> Callable[[float, NDArray[np.float64]], None] | None:
+        """What methods do with each state and stage (t, u), in place; None without a limiter."""
+        return self.system.limit
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made; see the `System`'s."""

@@ -33,6 +33,7 @@ from .fields.implicit import ImplicitFields
 from .fields.newton import Linearisation
 from .fields.pointwise import PointwiseOfState
 from .fields.terms import FieldTerms
+from .limiter import PositiveLimiter
 from .operators import (
     TermGroup,
     group_terms,
@@ -537,6 +538,11 @@ class System:
             known = SeparableOnAxes(lambda _: parts, problem.axes)
             given = FunctionOfAxes("f", known, problem.axes, None, in_time=True)
         return self.transform.project(given, problem.t0 if t is None else t)
+
+    @cached_property
+    def limit(self) -> PositiveLimiter | None:
+        """The function of (t, u) that limits states in place; None without a limiter."""
+        return None if self.problem.limiter is None else PositiveLimiter(self.problem)
 
     # The parts that the methods above use; each is assembled when it is first needed.
 

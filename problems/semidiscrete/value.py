@@ -39,6 +39,7 @@ from .checks import (
     check_electric,
     check_functions,
     check_gains,
+    check_limiter,
     check_masses,
     check_terms,
     check_times,
@@ -108,6 +109,7 @@ class ProblemValue(ProblemContent):
         for force in self.electric:
             check_terms(force.terms, grid, n)
         check_electric(self.electric, self.axes, masses, grid, n)
+        check_limiter(self.limiter, grid, masses, self.device)
         check_gains(self.gains, self.axes, masses)
         edges = (edge.function for edge in self.edge_functions)
         at_points = (operator.function for operator in self.pointwise)

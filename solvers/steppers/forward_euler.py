@@ -27,6 +27,7 @@ class ForwardEuler(FixedStepper):
     stages = 1
     real_limit = 2.0
     imaginary_limit = 0.0
+    euler_steps = ((1.0, 0.0),)
     stability_polynomial = (1.0, 1.0)
 
     passes = StepPasses(

@@ -35,6 +35,7 @@ class SspRk3(FixedStepper):
     stages = 3
     real_limit = 2.5127453266183286
     imaginary_limit = 1.7320508075688772
+    euler_steps = ((1.0, 0.0), (0.25, 1.0), (2.0 / 3.0, 0.5))
     stability_polynomial = (1.0, 1.0, 1.0 / 2.0, 1.0 / 6.0)
 
     passes = StepPasses(

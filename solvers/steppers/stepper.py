@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module, native_dtype
 
 from ..krylov.systems.result import KrylovResult
-from ..protocols import TimeProblem, operator_of, whole_part_of
+from ..protocols import TimeProblem, known_beside_rhs, operator_of, whole_part_of
 from .passes import StepPasses
 from .products import Products
 from .stage_iteration import StageIteration
@@ -64,6 +64,9 @@ class Stepper(ABC):
     preconditions : bool
         Whether linear solves of an implicit method take a preconditioner, so that `evolve` may
         choose one where none is given.
+    euler_steps : tuple of (float, float)
+        For methods whose stages are (1 - b) u + b (v + dt f(t + c dt, v)) of the stage v before,
+        the pairs (b, c); else empty. They take a problem's ``limit``, which changes each stage.
     stability_polynomial : tuple of float
         For explicit methods the coefficients of 1, z, z², … in R(z), the factor of a step for
         u' = λ u with z = dt λ. If it is empty, the step is not checked for stability before a run.
@@ -88,10 +91,17 @@ class Stepper(ABC):
     error_order: ClassVar[int] = 0
     real_limit: ClassVar[float]
     imaginary_limit: ClassVar[float]
+    euler_steps: ClassVar[tuple[tuple[float, float], ...]] = ()
     stability_polynomial: ClassVar[tuple[float, ...]] = ()
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         self.problem = problem
+        self._limit = known_beside_rhs(problem, "limit")
+        if self._limit is not None and not self.euler_steps:
+            raise ValueError(
+                f"the problem has a limiter, which is for combinations of Euler steps; take "
+                f"method='ssp-rk3' or 'forward-euler', not {self.name!r}"
+            )
         self.dt = float(dt)
         self.last_solve: KrylovResult | None = None
         self.measures = False
@@ -215,21 +225,39 @@ class FixedStepper(Stepper):
         self, u: NDArray[Any], steps: Sequence[StepTimes], work: NDArray[Any] | None = None
     ) -> None:
         """Advance ``u`` in place by steps, without waiting for a device."""
+        if self._limit is not None:
+            for times in steps:
+                self._take_limited(u, times)
+            return
         vectors = [u, *self._vectors]
         self._runner.run([(self.passes, vectors, times) for times in steps], self.measures)
 
     @property
     def is_faster_ahead(self) -> bool:
         """Whether several steps of `take` are faster than single ones."""
-        return self._runner.is_faster_ahead
+        return self._limit is None and self._runner.is_faster_ahead
 
     def square(self, u: NDArray[Any]) -> float | None:
         """Return ‖u‖² as `squares` gives it, if `measures`."""
-        return self._runner.square(u) if self.measures else None
+        return self._runner.square(u) if self.measures and self._limit is None else None
 
     def squares(self) -> NDArray[np.float64] | None:
         """Return (‖u‖², -) at the ends of the last steps, if `measures`."""
-        return self._runner.squares() if self.measures else None
+        return self._runner.squares() if self.measures and self._limit is None else None
+
+    def _take_limited(self, u: NDArray[Any], times: StepTimes) -> None:
+        """Advance ``u`` by a step of Euler steps, each followed by the problem's limiter."""
+        limit, stage, slope = self._limit, u.copy(), np.empty_like(u)
+        assert limit is not None
+        limit(times.t, stage)
+        begin = stage.copy()
+        for share, node in self.euler_steps:
+            self._evaluate(times.t + node * times.dt, stage, slope)
+            stage += times.dt * slope
+            stage *= share
+            stage += (1.0 - share) * begin
+            limit(times.t_next, stage)
+        u[...] = stage
 
 
 class ImplicitStepper(Stepper):

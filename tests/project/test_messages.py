@@ -445,6 +445,7 @@ KINDS = {
     "IndexError",
     "ProblemFileError",
     "NotPhysicalError",
+    "PointValueError",  # a NotPhysicalError
     "TermsNotFoundError",  # a TypeError
     "TooLargeError",  # a ValueError
     "UnstableStepError",  # a ValueError

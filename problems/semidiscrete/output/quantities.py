@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 
 from ...discretization.fields.modes import FieldMode
+from ...discretization.interpolation.transform import PointTransform
 from ...statement.axis import Axis
 from ...statement.electric import ElectricComponent
 from ...statement.fields import MAX_POWER, FieldExpression, Moment, Poisson, nodes_of
@@ -106,6 +107,18 @@ def recurrence_time_of(output: Observables) -> float | None:
     return waves[0].length / width
 
 
+class _Least:
+    """The least value of a state at the points where functions of it are taken."""
+
+    def __init__(self, problem: ProblemValue) -> None:
+        self._transform = PointTransform(
+            problem.axes, problem.grid, problem.degree, device=problem.device
+        )
+
+    def __call__(self, t: float, u: NDArray[np.float64]) -> float:
+        return float(self._transform.values(u).min())
+
+
 class _Known:
     """The quantities of a problem."""
 
@@ -140,6 +153,8 @@ class _Known:
             return "∫ f", self._sum([(1.0, {})])
         if name == "norm":
             return "‖f‖", _Norm(self.problem)
+        if name == "min":
+            return "least f at the points of the grid", _Least(self.problem)
         if name == "error":
             if self.problem.exact is None:
                 raise ValueError(f"{name!r} needs the exact solution, which is not known")
@@ -177,7 +192,7 @@ class _Known:
         if found is None:
             raise ValueError(
                 f"{name!r} is no quantity of {self.problem.name}; it has "
-                f"{', '.join(self.names())}, outflow-rate, and moments by powers of "
+                f"{', '.join(self.names())}, min, outflow-rate, and moments by powers of "
                 f"{', '.join(axes)} such as {self.problem.axes[-1].name}^2"
             )
         return {axes[factor]: power for factor, power in found.items()}

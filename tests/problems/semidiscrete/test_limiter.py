@@ -1,0 +1,156 @@
+"""The limiter of full grids: means and masses, positive states, shocks, files, refusals."""
+
+import numpy as np
+import pytest
+
+from batchkron import NotPhysicalError
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Mixed,
+    SparseGrid,
+    div,
+    grad,
+    load_problem,
+    pointwise,
+    save_problem,
+)
+from batchkron.solvers import EvolveStatus, evolve
+
+TURN = 2 * np.pi
+X, Y, Z = Axis("x", 0, TURN), Axis("y", -1, 2), Axis("z", 0, 1)
+
+
+def transport(axes, level=3, degree=2, **more):
+    pde = PDE(axes, [div(axis, -1.0) for axis in axes], boundary="periodic", initial=0.0)
+    return pde.discretize(level, degree, more.pop("grid", "full"), **more)
+
+
+def means(problem, u, axes):
+    """Return the means of finest cells by the values at many places of each."""
+    nodes, weights = np.polynomial.legendre.leggauss(problem.degree + 1)
+    counts = [1 << level for level in problem.grid.levels]
+    lines = [
+        axis.lower + axis.length / count * (np.arange(count)[:, None] + (nodes + 1) / 2).ravel()
+        for axis, count in zip(axes, counts, strict=True)
+    ]
+    values = problem.evaluate(
+        u, np.stack(np.meshgrid(*lines, indexing="ij"), -1).reshape(-1, len(axes))
+    )
+    shape = [size for count in counts for size in (count, nodes.size)]
+    values = values.reshape(shape)
+    for k in reversed(range(len(axes))):
+        values = np.moveaxis(values, 2 * k + 1, -1) @ weights / 2
+    return values
+
+
+@pytest.mark.parametrize(("axes", "level"), [([X], 4), ([X, Y], (2, 3)), ([X, Y, Z], (2, 1, 2))])
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
+def test_means_stay_and_negative_values_vanish(axes, level, degree):
+    problem = transport(axes, level, degree, limiter="positive")
+    random = np.random.default_rng(1)
+    u = problem.initial + (0.4 if len(axes) == 1 else 0.2) * random.standard_normal(problem.unknowns)
+    u[0] = 5.0 * np.sqrt(np.prod([axis.length for axis in axes]))  # a mean of 5
+    before, mean = u.copy(), means(problem, u, axes)
+    assert mean.min() > 0.0
+    problem.limit(0.0, u)
+    np.testing.assert_allclose(means(problem, u, axes), mean, rtol=0, atol=1e-12)
+    assert abs(problem.integral(u) - problem.integral(before)) <= 1e-12
+    values = problem.system.transform.values(before)
+    if degree == 5:  # the points of the limiter and the transform are the same
+        assert values.min() < 0.0
+        assert problem.system.transform.values(u).min() > -1e-12
+    again = u.copy()
+    problem.limit(0.0, again)
+    np.testing.assert_allclose(again, u, rtol=0, atol=1e-13)
+
+
+def test_positive_states_keep_their_bits():
+    problem = transport([X, Y], limiter="positive")
+    u = problem.project("3 + sin(x) * y")
+    before = u.copy()
+    problem.limit(0.0, u)
+    np.testing.assert_array_equal(u, before)
+
+
+def test_negative_means_are_refused():
+    problem = transport([X], limiter="positive")
+    with pytest.raises(NotPhysicalError, match=r"the mean of f in the cell around x = .*shorter"):
+        problem.limit(0.0, problem.project("0.9 + sin(x)"))
+
+
+def box(x, y):
+    return np.where((abs(x - 2) < 1) & (abs(y) < 0.6), 1.0, 0.0)
+
+
+@pytest.mark.parametrize("method", ["ssp-rk3", "forward-euler"])
+def test_a_box_is_carried_without_undershoots(method):
+    least = {}
+    for limiter in (None, "positive"):
+        pde = PDE([X, Y], [div(X, -1.0), div(Y, -0.5)], boundary="periodic", initial=box)
+        problem = pde.discretize((4, 3), 1, "full", limiter=limiter)
+        dt = problem.stepper.dt / (20 if method == "forward-euler" else 2)
+        start = problem.initial.copy()
+        if limiter:
+            problem.limit(0.0, start)
+        result = evolve(problem, until=0.5, method=method, dt=dt, watch=problem.quantities("min"))
+        assert result.status is EvolveStatus.COMPLETED
+        assert abs(problem.integral(result.u) - problem.integral(problem.initial)) < 1e-12
+        least[limiter] = result.watched["min"].last
+    assert least[None] < -0.02
+    assert least["positive"] > -2e-3  # between the points of the limiter, of one degree less
+
+
+def test_burgers_after_the_shock():
+    """With f ≥ 0 at the points of F, and the exact mass."""
+    flux = pointwise(lambda f: f**2 / 2, speed_of=lambda f: f)
+    pde = PDE([X], -1 * div(X) @ flux, boundary="periodic", initial=lambda x: 1 + np.sin(x))
+    least = {}
+    for limiter in (None, "positive"):
+        problem = pde.discretize(5, 2, "full", limiter=limiter)
+        result = evolve(problem, until=1.5, dt=problem.stepper.dt / 2)
+        assert result.status is EvolveStatus.COMPLETED
+        assert abs(problem.integral(result.u) - TURN) < 1e-12
+        least[limiter] = problem.system.transform.values(result.u).min()
+    assert least[None] < -0.02
+    assert least["positive"] > -1e-12
+
+
+def test_files_and_defaults(tmp_path):
+    problem = transport([X], limiter="positive")
+    assert problem.stepper.method == "ssp-rk3"
+    assert transport([X]).limit is None
+    save_problem(tmp_path / "p.h5", problem)
+    again = load_problem(tmp_path / "p.h5")
+    assert again.limiter == "positive"
+    assert again.content_hash == problem.content_hash != transport([X]).content_hash
+    u = problem.project("0.5 + 0.5 * cos(x)")
+    first, second = u.copy(), u.copy()
+    problem.limit(0.0, first)
+    again.limit(0.0, second)
+    np.testing.assert_array_equal(first, second)
+    parabolic = PDE([X], div(X) @ grad(X), boundary="periodic", initial=1.0)
+    assert parabolic.discretize(2, 1, limiter="positive").stepper.method == "ssp-rk3"
+
+
+@pytest.mark.parametrize("grid", ["sparse", Mixed([X], [Y, Z])])
+def test_sparse_grids_are_refused(grid):
+    with pytest.raises(ValueError, match="a sparse grid has no cell means; use grid='full', or vi"):
+        transport([X, Y, Z], 3, 1, grid=grid, limiter="positive")
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="limiter is 'minmod'; expected None or 'positive'"):
+        transport([X], limiter="minmod")
+    problem = transport([X], limiter="positive")
+    for method in ("rk4", "dormand-prince", "crank-nicolson", "ark3"):
+        with pytest.raises(ValueError, match="a limiter, which is for combinations of Euler steps"):
+            evolve(problem, until=0.1, method=method, dt=0.01)
+    coarse = SparseGrid.custom(problem.grid.cells[:3], problem.grid.levels)
+    with pytest.raises(ValueError, match="has no cell means"):
+        problem.on_grid(coarse)
+    radius = Axis("r", 0, 1)
+    pde = PDE([radius], div(radius, -1.0), boundary="no-flux", initial=1.0,
+              volume={radius: lambda s: s})  # fmt: skip
+    with pytest.raises(ValueError, match="without a volume element"):
+        pde.discretize(2, 1, limiter="positive")
