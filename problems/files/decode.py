@@ -99,7 +99,9 @@ def decode_problem(document: Document) -> ProblemContent:
             pointwise=at_points,
             electric=electric,
             adapt=adapt,
-            limiter=document.attributes.get("limiter"),
+            limiter=str(document.attributes["limiter"])
+            if "limiter" in document.attributes
+            else None,
             well_posed_until=(
                 number_of(document, "well_posed_until")
                 if "well_posed_until" in document.attributes

@@ -49,7 +49,8 @@ def means(problem, u, axes):
 def test_means_stay_and_negative_values_vanish(axes, level, degree):
     problem = transport(axes, level, degree, limiter="positive")
     random = np.random.default_rng(1)
-    u = problem.initial + (0.4 if len(axes) == 1 else 0.2) * random.standard_normal(problem.unknowns)
+    size = 0.4 if len(axes) == 1 else 0.2
+    u = problem.initial + size * random.standard_normal(problem.unknowns)
     u[0] = 5.0 * np.sqrt(np.prod([axis.length for axis in axes]))  # a mean of 5
     before, mean = u.copy(), means(problem, u, axes)
     assert mean.min() > 0.0
