@@ -23,6 +23,13 @@ GALLERY = {
     "diffusion-2d-neumann": "[0, 1]², f_t = Δf, Neumann data from the exact solution",
     "diffusion-3d": "[0, 1]³, f_t = Δf, Dirichlet data from the exact solution",
     "diffusion-3d-neumann": "[0, 1]³, f_t = Δf, Neumann data from the exact solution",
+    "burgers-1d": ("[0, 2π], periodic, f_t + (f²/2)_x = 0; f = sin x at t = 0"),
+    "burgers-2d": ("[0, 2π]², periodic, f_t + (f²/2)_x + (f²/2)_y = 0; f = sin(x + y) at t = 0"),
+    "fisher": ("[-12, 14], f_t = f_xx + f (1 - f), nothing flows at the ends; a front at t = 0"),
+    "allen-cahn": ("[0, 2π]², periodic, f_t = epsilon² Δf + f - f³; a smooth f at t = 0"),
+    "porous-medium": ("[-8, 8], f_t = (f²)_xx, nothing flows at the ends; (1 - x²/12)₊ at t = 0"),
+    "cooling-1d": ("[0, 1], f_t = f_xx, ∂f/∂n + r f = 0 with r = k tan(k/2)"),
+    "diffusivity-2d": ("[0, 2π]², periodic, f_t = ∇·(k ∇f) - f + s, k = 2 + sin x cos y"),
     "diffusion-2d-anisotropic": (
         "[0, 1]², f_t = ∂(k ∂f/∂x)/∂x + 10⁻⁴ ∂²f/∂y² + s, k = 10^(4x - 4), f = 0 at the edge"
     ),
