@@ -16,7 +16,6 @@ from batchkron.callers import users_level
 from batchkron.keyword_hints import names_meant
 from batchkron.names import StepperName
 
-from .discretization.basis.multiwavelets import check_degree
 from .discretization.checks.cell_widths import check_cell_widths
 from .discretization.checks.coefficients import check_coefficients
 from .discretization.checks.contradictions import (
@@ -34,6 +33,7 @@ from .discretization.checks.well_posed import (
     refuse_backward_diffusion_at_points,
     well_posed_until,
 )
+from .discretization.degrees import DegreeChoice, degrees_of_axes
 from .discretization.fields.modes import FieldPart
 from .discretization.fields.signs import SignedField, split_electric, split_fields
 from .discretization.interpolation.transform import PointTransform
@@ -58,6 +58,7 @@ from .discretization.terms.manufactured_sources import (
 from .discretization.terms.resolve_term import ResolvedTerm, resolve
 from .discretization.terms.traces import Traces, chain_traces
 from .grids.choice import GridChoice, choose_grid
+from .grids.degrees import common_or_each, sizes_of_degrees
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.default_stepper import default_stepper
 from .semidiscrete.exact.at_times import ExactAtTimes
@@ -222,7 +223,7 @@ class PDE(Statement):
     def discretize(
         self,
         level: int | Sequence[int] | None = None,
-        degree: int = 2,
+        degree: DegreeChoice = 2,
         grid: GridChoice = "sparse",
         *,
         until: float | None = None,
@@ -238,8 +239,9 @@ class PDE(Statement):
         ----------
         level : int or sequence of int
             Finest level, one for all axes or one per axis; an axis has 2^level finest cells.
-        degree : int
-            Polynomial degree, the same for all axes.
+        degree : int, sequence of int, or mapping
+            Polynomial degree, one for all axes, one for each in their order, or a mapping from all
+            axes or their names, such as ``{x: 2, v: 3}``.
         grid : {"sparse", "full"}, Mixed or SparseGrid
             Which blocks the grid has; ``Mixed([x], [v1, v2])`` is the tensor product of the sparse
             grids of these groups of axes. A SparseGrid has its own levels, so leave out `level`.
@@ -288,11 +290,12 @@ class PDE(Statement):
             its slope, or only at later times until `until`; or if the initial state is far from
             the exact solution.
         """
-        check_size(grid, level, check_degree(degree), self.axes, self.terms)
+        degrees = degrees_of_axes(degree, self.axes)
+        check_size(grid, level, degrees, self.axes, self.terms)
         if method is None:
             method = self._method_at_points() if limiter is None else "ssp-rk3"
         chosen = choose_grid(grid, level, self.axes)
-        space = self._space(chosen.levels, degree, boundary_penalty)
+        space = self._space(chosen.levels, degrees, boundary_penalty)
         check_coefficients(self.terms, space)
         initial = self._initial_vector(space, chosen)
         fields, bounded = SampledFields(space), self.terms
@@ -336,7 +339,7 @@ class PDE(Statement):
         others = _OtherLevels(
             self,
             tuple(bounded),
-            degree,
+            degrees,
             end,
             method,
             dt,
@@ -347,7 +350,7 @@ class PDE(Statement):
         problem = Problem(
             self.name,
             self.axes,
-            space.degree,
+            space.degrees,
             chosen,
             made.terms,
             made.sources,
@@ -369,18 +372,19 @@ class PDE(Statement):
         problem.check_interval(self.t0, problem.stepper.until)
         return problem
 
-    def _space(self, levels: tuple[int, ...], degree: int, boundary_penalty: float) -> DGSpace:
+    def _space(
+        self, levels: tuple[int, ...], degrees: tuple[int, ...], boundary_penalty: float
+    ) -> DGSpace:
         if not (math.isfinite(boundary_penalty) and boundary_penalty >= 0.0):
             raise ValueError(f"boundary_penalty must be at least 0, got {boundary_penalty!r}")
         check_cell_widths(self.axes, levels)
-        degree = check_degree(degree)
         volume = {
             axis: VolumeElement(axis, level, degree, self.volume[axis])
-            for axis, level in zip(self.axes, levels, strict=True)
+            for axis, level, degree in zip(self.axes, levels, degrees, strict=True)
             if axis in self.volume
         }
         return DGSpace(
-            self.axes, levels, degree, self.boundary, self.exact, float(boundary_penalty), volume
+            self.axes, levels, degrees, self.boundary, self.exact, float(boundary_penalty), volume
         )
 
     def _resolved(self, space: DGSpace, traces: Traces) -> _Resolved:
@@ -461,10 +465,11 @@ class PDE(Statement):
         return exact_solution(self.exact, space) if self.exact else None
 
     def _provenance(self, space: DGSpace, grid: SparseGrid) -> dict[str, Any]:
+        degree = common_or_each(space.degrees)
         result: dict[str, Any] = {
             "made by": "PDE.discretize",
             "levels": list(grid.levels),
-            "degree": space.degree,
+            "degree": degree if isinstance(degree, int) else list(degree),
             "grid": grid.kind,
             "boundary penalty": space.boundary_penalty,
         }
@@ -517,12 +522,11 @@ class PDE(Statement):
             assert isinstance(exact, ExactFunction)
             return exact.on(grid).coefficients(self.t0)
         if isinstance(self.initial, FunctionOfAxes):
-            return PointTransform(self.axes, grid, space.degree).project(self.initial, self.t0)
+            return PointTransform(self.axes, grid, space.degrees).project(self.initial, self.t0)
         with arising_in("exact" if self.initial is self.exact else "initial"):
             parts = [project_separable(part, space) for part in self.initial]
-        n = space.degree + 1
-        vector = np.empty(grid.num_cells * n ** len(self.axes))
-        return TimeCombination(parts, grid, n).evaluate(self.t0, vector)
+        combined = TimeCombination(parts, grid, sizes_of_degrees(space.degrees, len(self.axes)))
+        return combined.evaluate(self.t0, np.empty(combined.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -534,7 +538,9 @@ class _OtherLevels:
     pde : PDE
     bounded : tuple of Term
         The terms with bounds of their fields, from which the default step follows.
-    degree, until, method, dt, boundary_penalty, allow_ill_posed
+    degrees : tuple of int
+        Along each axis.
+    until, method, dt, boundary_penalty, allow_ill_posed
         The arguments of `PDE.discretize`.
     _known : dict of levels to LevelParts
         The parts that have been made.
@@ -542,7 +548,7 @@ class _OtherLevels:
 
     pde: PDE
     bounded: tuple[Term, ...]
-    degree: int
+    degrees: tuple[int, ...]
     until: float
     method: str | None
     dt: float | None
@@ -587,7 +593,7 @@ class _OtherLevels:
             refuse_backward_diffusion(self.pde.terms, space, (t0, until))
 
     def _space(self, levels: tuple[int, ...]) -> DGSpace:
-        return self.pde._space(levels, self.degree, self.boundary_penalty)
+        return self.pde._space(levels, self.degrees, self.boundary_penalty)
 
     def _made(self, levels: tuple[int, ...]) -> LevelParts:
         pde, space = self.pde, self._space(levels)

@@ -34,9 +34,12 @@ VERSION_WITH_RULES = 2
 VERSION_WITH_LISTS = 3
 """The version of problems that are batch lists, as other programs may write them."""
 
+VERSION_WITH_DEGREES = 4
+"""The version of problems whose axes have different polynomial degrees."""
+
 NEWEST_VERSIONS: Mapping[str, int] = MappingProxyType(
     {
-        "batchkron-problem": VERSION_WITH_LISTS,
+        "batchkron-problem": VERSION_WITH_DEGREES,
         "batchkron-result": VERSION_WITH_GRIDS,
         "batchkron-checkpoint": VERSION_WITH_MEMORY,
     }
@@ -49,9 +52,8 @@ def may_lack_hash(attributes: Mapping[str, Attribute]) -> bool:
 
     ``attributes``: attributes of the root group, in which `find_format_fault` finds no fault.
     """
-    version = attributes["format_version"]
     is_problem = attributes["format"] == "batchkron-problem"
-    return is_problem and isinstance(version, int) and version >= VERSION_WITH_LISTS
+    return is_problem and attributes["format_version"] == VERSION_WITH_LISTS
 
 
 def find_format_fault(attributes: Mapping[str, Attribute], expected: str | None) -> str | None:

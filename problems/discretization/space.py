@@ -1,4 +1,4 @@
-"""The space of a discretization: axes, levels, degree, boundary conditions, volume elements."""
+"""The space of a discretization: axes, levels, degrees, boundary conditions, volume elements."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["DGSpace"]
 
 @dataclass(frozen=True, eq=False)
 class DGSpace:
-    """Axes with their finest levels, the degree, and the conditions at the ends.
+    """Axes with their finest levels, their degrees, and the conditions at the ends.
 
     Attributes
     ----------
     axes : tuple of Axis
     levels : tuple of int
         Finest level of each axis.
-    degree : int
-        Polynomial degree.
+    degrees : tuple of int
+        Polynomial degree along each axis.
     boundary : mapping of Axis to (condition, condition)
         The conditions at the left and the right end.
     exact : tuple of Separable
@@ -41,7 +41,7 @@ class DGSpace:
 
     axes: tuple[Axis, ...]
     levels: tuple[int, ...]
-    degree: int
+    degrees: tuple[int, ...]
     boundary: Mapping[Axis, tuple[Condition, Condition]]
     exact: tuple[Separable, ...]
     boundary_penalty: float
@@ -50,6 +50,10 @@ class DGSpace:
     def level(self, axis: Axis) -> int:
         """Return the finest level of an axis."""
         return self.levels[self.axes.index(axis)]
+
+    def degree(self, axis: Axis) -> int:
+        """Return the polynomial degree along an axis."""
+        return self.degrees[self.axes.index(axis)]
 
     @property
     def masses(self) -> tuple[NDArray[np.float64] | None, ...]:
@@ -62,7 +66,7 @@ class DGSpace:
         """Return the coefficients of a function's projection, weighted by the volume element."""
         if axis in self.volume:
             return self.volume[axis].project(function)
-        return project(function, axis, self.level(axis), self.degree)
+        return project(function, axis, self.level(axis), self.degree(axis))
 
     def coefficient(self, function: Function, axis: Axis) -> Function:
         """Return a coefficient along an axis times the axis's volume element."""

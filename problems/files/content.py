@@ -19,6 +19,7 @@ from ..discretization.parts import (
     SeparableVector,
     StepperSettings,
 )
+from ..grids.degrees import Degree
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.functions import FunctionOfAxes
@@ -36,7 +37,7 @@ class ProblemContent:
 
     name: str
     axes: tuple[Axis, ...]
-    degree: int
+    degree: Degree
     grid: SparseGrid
     terms: tuple[OperatorTerm, ...]
     sources: tuple[SeparableVector, ...]

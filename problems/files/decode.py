@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from ..discretization.parts import (
     StepperSettings,
     check_mass,
 )
+from ..grids.degrees import common_or_each, sizes_of_degrees
 from ..grids.levels import check_level
 from ..grids.sparse_grid import GRID_KINDS, GridKind, SparseGrid
 from ..statement.axis import Axis
@@ -57,20 +59,19 @@ def decode_problem(document: Document) -> ProblemContent:
     attribute; `Problem` checks that the parts fit together.
     """
     check_attributes(document, ATTRIBUTES, OPTIONAL_ATTRIBUTES)
-    degree, axes, lengths = _check_layout(document)
-    _check_basis(document, degree)
+    degrees, axes, lengths = _check_layout(document)
+    _check_basis(document, max(degrees))
     levels = _decode_levels(document)
-    _check_sizes(levels, degree + 1, lengths)
+    sizes = sizes_of_degrees(degrees, len(axes))
+    _check_sizes(levels, sizes, lengths)
     grid = _decode_grid(document, levels)
-    terms = decode_fields(
-        document, _decode_terms(document, degree + 1, levels), axes, levels, degree
-    )
+    terms = decode_fields(document, _decode_terms(document, sizes, levels), axes, levels, degrees)
     sources = _decode_sources(document, len(axes))
     exact = _decode_exact(document, len(axes))
-    masses = _decode_masses(document, grid, degree + 1)
+    masses = _decode_masses(document, grid, sizes)
     gains = decode_gains(document, axes)
     functions = decode_functions(document, axes)
-    own, at_points = split_pointwise(document, terms, axes, levels, degree)
+    own, at_points = split_pointwise(document, terms, axes, levels, degrees)
     own, electric = split_electric(document, own, axes)
     adapt = decode_adapt(document, [axis.name for axis in axes])
     with refusing("group 'stepper'"):
@@ -84,7 +85,7 @@ def decode_problem(document: Document) -> ProblemContent:
         return ProblemContent(
             name=texts_of(document, "name")[0],
             axes=axes,
-            degree=degree,
+            degree=common_or_each(degrees),
             grid=grid,
             terms=own,
             sources=sources,
@@ -111,8 +112,10 @@ def decode_problem(document: Document) -> ProblemContent:
         )
 
 
-def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, int]]:
-    """Check kinds and shapes of all datasets; return the degree, the axes and all lengths.
+def _check_layout(
+    document: Document,
+) -> tuple[tuple[int, ...], tuple[Axis, ...], dict[str, int]]:
+    """Check kinds and shapes of all datasets; return the degrees, the axes and all lengths.
 
     The lengths are those of the names in `problem_fields`, such as "terms" or "unknowns".
     """
@@ -122,7 +125,9 @@ def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, 
     if not isinstance(names, tuple) or not names:
         raise ProblemFileError("dataset 'axes/name' is missing, empty or not text")
     fields = problem_fields(len(names))
-    lengths = check_datasets(document, fields, {"n": degree + 1, "d": len(names)})
+    degrees = _decode_degrees(document, degree, len(names))
+    sizes = {f"n_{k}": own + 1 for k, own in enumerate(degrees)}
+    lengths = check_datasets(document, fields, {"n": degree + 1, "d": len(names), **sizes})
     check_counts(lengths["terms"], lengths["sources"], lengths.get("parts", 0), len(names))
     if not texts_of(document, "name")[0]:
         raise ProblemFileError("dataset 'name' is empty; expected the problem's name")
@@ -136,7 +141,22 @@ def _check_layout(document: Document) -> tuple[int, tuple[Axis, ...], dict[str, 
             Axis(name, float(lower), float(upper))
             for name, (lower, upper) in zip(names, ends, strict=True)
         )
-    return degree, axes, lengths
+    return degrees, axes, lengths
+
+
+def _decode_degrees(document: Document, largest: int, dimensions: int) -> tuple[int, ...]:
+    """Return the degree along each axis, of which the file's attribute is the largest."""
+    found = document.datasets.get("basis/degrees")
+    if found is None:
+        return (largest,) * dimensions
+    degrees = tuple(found.tolist()) if isinstance(found, np.ndarray) and found.ndim == 1 else ()
+    lowest = min(degrees, default=-1)
+    if len(degrees) != dimensions or not 0 <= lowest < max(degrees) == largest:
+        raise ProblemFileError(
+            f"dataset 'basis/degrees' is {found!r}; expected different degrees of the {dimensions} "
+            f"axes, of which {largest}, the attribute 'degree', is the largest"
+        )
+    return degrees
 
 
 def _check_basis(document: Document, degree: int) -> None:
@@ -171,13 +191,13 @@ def _decode_grid(document: Document, levels: tuple[int, ...]) -> SparseGrid:
         return SparseGrid(array_of(document, "grid/cells"), levels, cast("GridKind", kind))
 
 
-def _check_sizes(levels: tuple[int, ...], n: int, lengths: dict[str, int]) -> None:
+def _check_sizes(levels: tuple[int, ...], sizes: tuple[int, ...], lengths: dict[str, int]) -> None:
     """Check the lengths that follow from the grid; Python's integers cannot overflow here."""
     expected = {
-        "initial": ("unknowns", lengths["blocks"] * n ** len(levels)),
+        "initial": ("unknowns", lengths["blocks"] * math.prod(sizes)),
         "operators/offsets": ("operators_and_end", lengths["operators"] + 1),
     }
-    for k, level in enumerate(levels):
+    for k, (level, n) in enumerate(zip(levels, sizes, strict=True)):
         expected[f"sources/factor_{k}"] = (f"size_{k}", n << level)
     for path, (name, length) in expected.items():
         if lengths[name] != length:
@@ -186,7 +206,9 @@ def _check_sizes(levels: tuple[int, ...], n: int, lengths: dict[str, int]) -> No
             )
 
 
-def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[OperatorTerm, ...]:
+def _decode_terms(
+    document: Document, sizes: tuple[int, ...], levels: tuple[int, ...]
+) -> tuple[OperatorTerm, ...]:
     table = array_of(document, "terms/operators")
     count = array_of(document, "operators/level").size
     check_range("terms/operators", table, -1, count)
@@ -195,7 +217,8 @@ def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[
             f"dataset 'terms/operators' does not name each of the {count} operators; expected no "
             f"others to be stored"
         )
-    operators = _decode_operators(document, n)
+    own_sizes = {number: n for row in table.tolist() for number, n in zip(row, sizes, strict=True)}
+    operators = _decode_operators(document, own_sizes)
     for t, row in enumerate(table.tolist()):
         for k, number in enumerate(row):
             if number >= 0 and operators[number].level != levels[k]:
@@ -214,8 +237,11 @@ def _decode_terms(document: Document, n: int, levels: tuple[int, ...]) -> tuple[
     )
 
 
-def _decode_operators(document: Document, n: int) -> list[ModeOperator]:
-    """Return the distinct operators, which the file stores one after another in common arrays."""
+def _decode_operators(document: Document, sizes: Mapping[int, int]) -> list[ModeOperator]:
+    """Return the distinct operators, which the file stores one after another in common arrays.
+
+    ``sizes`` has the number of functions per cell of each.
+    """
     rows, columns = array_of(document, "operators/rows"), array_of(document, "operators/columns")
     blocks = array_of(document, "operators/blocks")
     offsets = array_of(document, "operators/offsets").tolist()
@@ -230,8 +256,14 @@ def _decode_operators(document: Document, n: int) -> list[ModeOperator]:
             cells = 1 << check_level(level)
         for name, ids in (("rows", rows), ("columns", columns)):
             check_range(f"operators/{name}", ids[piece], 0, cells)
+        n, own = sizes[i], blocks[piece]
+        if own[:, n:].any() or own[:, :, n:].any():
+            raise ProblemFileError(
+                f"dataset 'operators/blocks' has numbers that are not zero beyond the {n} "
+                f"functions of operator {i}"
+            )
         with refusing(f"group 'operators', number {i}"):
-            operators.append(ModeOperator(cells, n, rows[piece], columns[piece], blocks[piece]))
+            operators.append(ModeOperator(cells, n, rows[piece], columns[piece], own[:, :n, :n]))
     return operators
 
 
@@ -264,9 +296,9 @@ def _decode_exact(document: Document, dimensions: int) -> ExactSolution | None:
         )
 
 
-def _decode_masses(document: Document, grid: SparseGrid, n: int) -> Masses:
+def _decode_masses(document: Document, grid: SparseGrid, sizes: tuple[int, ...]) -> Masses:
     masses: list[NDArray[np.float64] | None] = []
-    for k, level in enumerate(grid.levels):
+    for k, (level, n) in enumerate(zip(grid.levels, sizes, strict=True)):
         path = f"masses/axis_{k}"
         if path not in document.datasets:
             masses.append(None)

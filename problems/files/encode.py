@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from batchkron.storage import Document, strict_json
 from batchkron.storage.document import Value
-from batchkron.storage.formats import FIRST_VERSION, VERSION_WITH_RULES
+from batchkron.storage.formats import FIRST_VERSION, VERSION_WITH_DEGREES, VERSION_WITH_RULES
 from batchkron.storage.provenance import writer_provenance
 
 from ..discretization.basis.multiwavelets import BASIS_ID, filters
 from ..discretization.fields.modes import FieldMode
 from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import OperatorTerm, SeparableVector
+from ..grids.degrees import of_each_axis
 from .adapt import encode_adapt
 from .content import ProblemContent
 from .electric import encode_electric
@@ -47,7 +48,8 @@ def encode_problem(content: ProblemContent) -> Document:
 
 def _document(content: ProblemContent) -> Document:
     """Return the document of a problem; callables have a hash of values for their text."""
-    grid, n = content.grid, content.degree + 1
+    grid, degrees = content.grid, of_each_axis(content.degree, len(content.axes))
+    lengths = [own + 1 << level for own, level in zip(degrees, grid.levels, strict=True)]
     parts = () if content.exact is None else content.exact.parts
     check_counts(len(all_terms(content)), len(content.sources), len(parts), grid.dimensions)
     datasets: dict[str, Value] = {
@@ -55,18 +57,18 @@ def _document(content: ProblemContent) -> Document:
         "axes/name": tuple(axis.name for axis in content.axes),
         "axes/lower": np.array([axis.lower for axis in content.axes], dtype=np.float64),
         "axes/upper": np.array([axis.upper for axis in content.axes], dtype=np.float64),
-        "basis/filters": np.stack(filters(content.degree)),
+        "basis/filters": np.stack(filters(max(degrees))),
         "grid/kind": (grid.kind,),
         "grid/levels": np.array(grid.levels, dtype=np.int64),
         "grid/cells": grid.cells,
-        **_encode_terms(all_terms(content), grid.dimensions, n),
+        **_encode_terms(all_terms(content), grid.dimensions, max(degrees) + 1),
         **encode_electric(content),
         **encode_pointwise(content),
         **encode_fields(content.terms, content.axes),
         **encode_gains(content.gains),
         **encode_functions(content),
         **encode_adapt(content.adapt),
-        **_encode_vectors("sources", content.sources, [n << level for level in grid.levels]),
+        **_encode_vectors("sources", content.sources, lengths),
         "initial": content.initial,
         "stepper/method": (content.stepper.method,),
         "stepper/dt": np.array([content.stepper.dt]),
@@ -79,18 +81,19 @@ def _document(content: ProblemContent) -> Document:
     # without explicit sources the file and its hash are the same as of versions without the dataset
     if explicit.any():
         datasets[_EXPLICIT] = explicit
+    if not isinstance(content.degree, int):
+        datasets["basis/degrees"] = np.array(degrees, dtype=np.int64)
     for k, mass in enumerate(content.masses):
         if mass is not None:
             datasets[f"masses/axis_{k}"] = mass
     if content.exact is not None:
-        sizes = [n << level for level in grid.levels]
-        datasets |= _encode_vectors("exact", content.exact.parts, sizes)
+        datasets |= _encode_vectors("exact", content.exact.parts, lengths)
         datasets["exact/remainders"] = content.exact.remainders
     attributes: dict[str, str | int | float] = {
         "format": FORMAT,
-        "format_version": FIRST_VERSION if content.adapt is None else VERSION_WITH_RULES,
+        "format_version": _version(content),
         "basis_id": BASIS_ID,
-        "degree": content.degree,
+        "degree": max(degrees),
         "t0": content.t0,
     }
     if content.limiter is not None:
@@ -98,6 +101,12 @@ def _document(content: ProblemContent) -> Document:
     if content.well_posed_until is not None:
         attributes[_WELL_POSED] = content.well_posed_until
     return Document(attributes, datasets)
+
+
+def _version(content: ProblemContent) -> int:
+    if not isinstance(content.degree, int):
+        return VERSION_WITH_DEGREES
+    return FIRST_VERSION if content.adapt is None else VERSION_WITH_RULES
 
 
 def problem_hash(content: ProblemContent) -> str:
@@ -118,7 +127,8 @@ def problem_hash(content: ProblemContent) -> str:
 def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dict[str, Value]:
     """Return the datasets of the terms: the distinct operators, and their numbers in each term.
 
-    A field counts as the identity here; `encode_fields` writes it.
+    A field counts as the identity here; `encode_fields` writes it. Blocks of fewer than n functions
+    are filled up with zeros.
     """
     numbers: dict[tuple[Any, ...], int] = {}
     distinct: list[ModeOperator] = []
@@ -128,7 +138,8 @@ def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dic
             if mode is None or isinstance(mode, FieldMode):
                 continue
             key = (
-                mode.cells, mode.rows.tobytes(), mode.columns.tobytes(), mode.blocks.tobytes()
+                mode.cells, mode.n,
+                mode.rows.tobytes(), mode.columns.tobytes(), mode.blocks.tobytes(),
             )  # fmt: skip
             if key not in numbers:
                 numbers[key] = len(distinct)
@@ -141,12 +152,17 @@ def _encode_terms(terms: Sequence[OperatorTerm], dimensions: int, n: int) -> dic
         "operators/rows": np.concatenate([none, *(mode.rows for mode in distinct)]),
         "operators/columns": np.concatenate([none, *(mode.columns for mode in distinct)]),
         "operators/blocks": np.concatenate(
-            [np.zeros((0, n, n)), *(mode.blocks for mode in distinct)]
+            [np.zeros((0, n, n)), *(_filled_up(mode.blocks, n) for mode in distinct)]
         ),
         "terms/operators": table,
         "terms/one_sided": np.array([_sidedness(term) for term in terms], dtype=np.int64),
         "terms/time": tuple(strict_json.dumps(term.time.to_json()) for term in terms),
     }
+
+
+def _filled_up(blocks: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    missing = n - blocks.shape[1]
+    return np.pad(blocks, ((0, 0), (0, missing), (0, missing)))
 
 
 def _sidedness(term: OperatorTerm) -> int:

@@ -109,7 +109,7 @@ def decode_fields(
     terms: tuple[OperatorTerm, ...],
     axes: tuple[Axis, ...],
     levels: tuple[int, ...],
-    degree: int,
+    degrees: tuple[int, ...],
 ) -> tuple[OperatorTerm, ...]:
     """Return the terms with the fields that the document has for them."""
     if "fields/modes" not in document.datasets:
@@ -131,7 +131,7 @@ def decode_fields(
     for number, text in enumerate(formulas):
         k = owners[number]
         with refusing(f"dataset 'fields/formula'[{number}]"):
-            reader = FormulaReader(axes, axes[k], levels[k], degree, document)
+            reader = FormulaReader(axes, axes[k], levels[k], degrees[k], document)
             fields.append(reader.read(strict_json.loads(text)))
     derivatives = decode_derivatives(document, rows)
     made: dict[tuple[Any, ...], FieldMode] = {}
@@ -148,8 +148,8 @@ def decode_fields(
         own = derivatives.get(row)
         key = (number, k, part, own)
         if key not in made:
-            volume = _volume(document, k, levels[k], degree)
-            arguments = axes[k], levels[k], degree, fields[number], part, volume
+            volume = _volume(document, k, levels[k], degrees[k])
+            arguments = axes[k], levels[k], degrees[k], fields[number], part, volume
             made[key] = FieldMode(*arguments) if own is None else FieldDerivative(*arguments, *own)
         changed[t][k] = made[key]
     return tuple(

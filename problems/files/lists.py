@@ -123,8 +123,7 @@ def _stored(array: NDArray[Any]) -> NDArray[Any]:
 
 def holds_list(document: Document) -> bool:
     """Whether a problem's file holds a batch list, by its version."""
-    version = document.attributes.get("format_version")
-    return isinstance(version, int) and version >= VERSION_WITH_LISTS
+    return document.attributes.get("format_version") == VERSION_WITH_LISTS
 
 
 def list_fields(document: Document, modes: int, order: str) -> dict[str, Field]:

@@ -112,7 +112,7 @@ def split_pointwise(
     terms: Sequence[OperatorTerm],
     axes: Sequence[Axis],
     levels: Sequence[int],
-    degree: int,
+    degrees: Sequence[int],
 ) -> tuple[tuple[OperatorTerm, ...], tuple[PointwiseOperator, ...]]:
     """Return the terms of a document that act on f, and those that act on functions of it."""
     if _FORMULA not in document.datasets:
@@ -133,7 +133,7 @@ def split_pointwise(
         for path in (_SPEED, _DERIVATIVE)
     )
     kinds = ((_FORMULA, texts), (_SPEED, speeds), (_DERIVATIVE, derivatives))
-    fields = _decode_fields(document, axes, levels, degree, count)
+    fields = _decode_fields(document, axes, levels, degrees, count)
     found = []
     for k in range(count):
         with refusing("the pointwise terms"):
@@ -167,7 +167,11 @@ def _numbers(document: Document, path: str, count: int) -> list[int]:
 
 
 def _decode_fields(
-    document: Document, axes: Sequence[Axis], levels: Sequence[int], degree: int, count: int
+    document: Document,
+    axes: Sequence[Axis],
+    levels: Sequence[int],
+    degrees: Sequence[int],
+    count: int,
 ) -> list[list[FieldAtPoints]]:
     """Return the fields of each function."""
     found: list[list[FieldAtPoints]] = [[] for _ in range(count)]
@@ -186,7 +190,7 @@ def _decode_fields(
             if entry["axis"] not in known or not isinstance(entry["name"], str):
                 raise ValueError(f"axis is {entry['axis']!r}, name {entry['name']!r}")
             k = known[entry["axis"]]
-            reader = FormulaReader(axes, axes[k], levels[k], degree, document, _SAMPLES)
+            reader = FormulaReader(axes, axes[k], levels[k], degrees[k], document, _SAMPLES)
             field = reader.read(entry["formula"])
             if check_field(field, axes, axes[k]) != axes[k]:
                 raise ValueError(f"it is not a function of {axes[k].name!r}")

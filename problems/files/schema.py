@@ -43,13 +43,14 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
     -------
     dict of str to Field
         The datasets by path. The names in the shapes are the numbers of axes (d), of functions per
-        cell and axis (n), of cells of the grid (blocks), of distinct 1-D operators (operators), of
-        pairs of cells for which an operator has a block (pairs), of terms, of sources, of parts of
-        the exact solution (parts), of sources that are functions of all axes (functions), of
-        functions of the state (at_points), of parts of electric fields, of terms that do not act on
-        functions of the state (own_terms), of formulas (fields), of modes that are fields, of those
-        that are derivatives, of values of functions in fields (samples), of Gauss points in a cell
-        (points), of unknowns, and of coefficients (size_k) and finest cells (cells_k) along axis k.
+        cell and axis (the largest is n, that of axis k is n_k), of cells of the grid (blocks), of
+        distinct 1-D operators (operators), of pairs of cells for which an operator has a block
+        (pairs), of terms, of sources, of parts of the exact solution (parts), of sources that are
+        functions of all axes (functions), of functions of the state (at_points), of parts of
+        electric fields, of terms that do not act on functions of the state (own_terms), of formulas
+        (fields), of modes that are fields, of those that are derivatives, of values of functions in
+        fields (samples), of unknowns, and of coefficients (size_k), finest cells (cells_k) and
+        Gauss points in each (points_k) along axis k.
 
     Examples
     --------
@@ -63,6 +64,7 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "axes/lower": Field("float64", ("d",)),
         "axes/upper": Field("float64", ("d",)),
         "basis/filters": Field("float64", (4, "n", "n")),
+        "basis/degrees": Field("int64", ("d",), "degrees"),
         "grid/kind": one,
         "grid/levels": Field("int64", ("d",)),
         "grid/cells": Field("int64", ("blocks", "d")),
@@ -105,9 +107,11 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
     }
     for k in range(dimensions):
         fields[f"sources/factor_{k}"] = Field("float64", ("sources", f"size_{k}"))
-        fields[f"masses/axis_{k}"] = Field("float64", (f"cells_{k}", "n", "n"), f"masses_{k}")
+        fields[f"masses/axis_{k}"] = Field(
+            "float64", (f"cells_{k}", f"n_{k}", f"n_{k}"), f"masses_{k}"
+        )
         fields[f"fields/volume_{k}"] = Field(
-            "float64", (f"cells_{k}", "points"), f"fields_volume_{k}"
+            "float64", (f"cells_{k}", f"points_{k}"), f"fields_volume_{k}"
         )
         fields[f"exact/factor_{k}"] = Field("float64", ("parts", f"size_{k}"), "exact")
     return fields | provenance_paths(["problem", "file"])

@@ -45,6 +45,7 @@ def _landau(name: str, *, k: float, amplitude: float) -> PDE:
     velocities = Axis("v1", -_TOP, _TOP), Axis("v2", -_TOP, _TOP)
     E = Electric(positions, Moment(velocities))
     pairs = list(zip(positions, velocities, strict=True))
+    both: tuple[Axis, ...] = (x, y)
     bells = {v.name: partial(maxwellian, 0.0) for v in velocities}
     initial = Separable(**bells)  # type: ignore[arg-type]
     for axis in positions:
@@ -54,7 +55,7 @@ def _landau(name: str, *, k: float, amplitude: float) -> PDE:
         [*positions, *velocities],
         [
             *(div(axis, -1.0, others={v: _coordinate}) for axis, v in pairs),
-            *(div(v, -1.0, others={(x, y): E[axis]}) for axis, v in pairs),
+            *(div(v, -1.0, others={both: E[axis]}) for axis, v in pairs),
         ],
         boundary={x: "periodic", y: "periodic", **dict.fromkeys(velocities, Inflow())},
         initial=initial,

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from batchkron.operators.coupled_pairs import coupled_pairs
 from batchkron.operators.distinct_matrices import distinct_matrices
 
-from ..discretization.basis.multiwavelets import check_degree
 from ..discretization.matrices.mode_operator import ModeOperator
+from ..grids.degrees import Degree, sizes_of_degrees
 from ..grids.sparse_grid import SparseGrid
 
 Modes: TypeAlias = Sequence[ModeOperator | None]
@@ -24,7 +24,7 @@ class BatchList(NamedTuple):
 
     Parameters
     ----------
-    pools : tuple of float64 (count, n, n)
+    pools : tuple of float64 (count, n_k, n_k)
         For each mode the distinct small matrices.
     factor_ids : int32 (B, dimensions)
         Indices of the matrices in the pools.
@@ -46,7 +46,7 @@ class BatchList(NamedTuple):
     term_offsets: Ids
 
 
-def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: int) -> BatchList:
+def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: Degree) -> BatchList:
     """Return Σ_t ⊗_k A_(t,k), restricted to a grid, as a list of small Kronecker products.
 
     A term has one operator per axis of the grid, None for the identity. There is one entry per term
@@ -60,15 +60,15 @@ def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: int) -> BatchLi
     >>> products.factor_ids.tolist(), products.inputs.tolist(), products.outputs.tolist()
     ([[0, 0], [0, 0], [0, 0]], [0, 1, 2], [0, 1, 2])
     """
-    n = check_degree(degree) + 1
+    sizes = sizes_of_degrees(degree, grid.dimensions)
     for number, modes in enumerate(terms):
-        _check_term(grid, modes, n, f"terms[{number}]")
+        _check_term(grid, modes, sizes, f"terms[{number}]")
     pairs = [coupled_pairs(grid.cells, modes) for modes in terms]
-    sizes = [outputs.size for outputs, _ in pairs]
-    offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    counts = [outputs.size for outputs, _ in pairs]
+    offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     inputs, outputs = np.empty(offsets[-1], dtype=np.int64), np.empty(offsets[-1], dtype=np.int64)
     factor_ids = np.empty((offsets[-1], grid.dimensions), dtype=np.int32)
-    pools = [_pool([modes[axis] for modes in terms], n) for axis in range(grid.dimensions)]
+    pools = [_pool([modes[axis] for modes in terms], n) for axis, n in enumerate(sizes)]
     for number, modes in enumerate(terms):
         own = slice(offsets[number], offsets[number + 1])
         outputs[own], inputs[own] = pairs[number]
@@ -80,7 +80,7 @@ def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: int) -> BatchLi
     return BatchList(tuple(pool for pool, _ in pools), factor_ids, inputs, outputs, offsets)
 
 
-def _check_term(grid: SparseGrid, modes: Modes, n: int, name: str) -> None:
+def _check_term(grid: SparseGrid, modes: Modes, sizes: Sequence[int], name: str) -> None:
     if len(modes) != grid.dimensions:
         raise ValueError(
             f"{name} has {len(modes)} modes; expected {grid.dimensions}, one per axis of the grid "
@@ -93,7 +93,7 @@ def _check_term(grid: SparseGrid, modes: Modes, n: int, name: str) -> None:
             raise TypeError(
                 f"{name}[{axis}] is {type(operator).__name__}; expected ModeOperator or None"
             )
-        cells = 1 << grid.levels[axis]
+        cells, n = 1 << grid.levels[axis], sizes[axis]
         if (operator.cells, operator.n) != (cells, n):
             raise ValueError(
                 f"{name}[{axis}] has {operator.cells} cells of {operator.n} functions; expected "

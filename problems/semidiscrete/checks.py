@@ -15,6 +15,7 @@ from ..discretization.parts import (
     SeparableVector,
     check_mass,
 )
+from ..grids.degrees import common_degree
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.field_axes import check_electric_axes
@@ -83,7 +84,7 @@ def check_electric(
     axes: Sequence[Axis],
     masses: Masses,
     grid: SparseGrid,
-    n: int,
+    sizes: Sequence[int],
 ) -> None:
     """Check that electric fields are of the axes, and that there are points of the grid."""
     for number, own in enumerate(operators):
@@ -98,11 +99,14 @@ def check_electric(
         if any(term.has_fields for term in own.terms):
             raise ValueError(f"electric[{number}] has a term with another field")
     if operators:
-        check_grid(grid, n - 1)
+        check_grid(grid, common_degree([n - 1 for n in sizes], "electric fields of positions"))
 
 
 def check_functions(
-    functions: Sequence[FunctionOfAxes], axes: Sequence[Axis], grid: SparseGrid, n: int
+    functions: Sequence[FunctionOfAxes],
+    axes: Sequence[Axis],
+    grid: SparseGrid,
+    sizes: Sequence[int],
 ) -> None:
     """Check that each is a function of the axes, and that there are points of the grid for it."""
     for number, function in enumerate(functions):
@@ -117,23 +121,25 @@ def check_functions(
                 f" expected {', '.join(map(str, axes))}"
             )
     if functions:
-        check_grid(grid, n - 1)
+        check_grid(grid, tuple(n - 1 for n in sizes))
 
 
-def check_masses(masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, n: int) -> Masses:
+def check_masses(
+    masses: Sequence[NDArray[np.float64] | None], grid: SparseGrid, sizes: Sequence[int]
+) -> Masses:
     """Return the mass blocks of each axis, None for an axis that has none; see `check_mass`."""
     if not masses:
         return (None,) * grid.dimensions
     if len(masses) != grid.dimensions:
         raise ValueError(f"masses has {len(masses)} entries; expected one for each axis, or none")
     return tuple(
-        None if mass is None else check_mass(f"masses[{k}]", mass, grid.levels[k], n)
+        None if mass is None else check_mass(f"masses[{k}]", mass, grid.levels[k], sizes[k])
         for k, mass in enumerate(masses)
     )
 
 
-def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None:
-    """Check that each term has a mode per axis, with the axis's cells and n functions per cell."""
+def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, sizes: Sequence[int]) -> None:
+    """Check that each term has a mode per axis, with the axis's cells and functions per cell."""
     for number, term in enumerate(terms):
         name = f"terms[{number}]"
         if not isinstance(term, OperatorTerm):
@@ -147,17 +153,19 @@ def check_terms(terms: Sequence[OperatorTerm], grid: SparseGrid, n: int) -> None
                 "(None for the identity)"
             )
         for k, mode in enumerate(term.modes):
-            expected = (1 << grid.levels[k], n)
+            expected = (1 << grid.levels[k], sizes[k])
             if mode is not None and (mode.cells, mode.n) != expected:
                 raise ValueError(
                     f"{name}.modes[{k}] has {mode.cells} cells of {mode.n} functions; expected "
-                    f"{expected[0]} cells of {n} for level {grid.levels[k]}"
+                    f"{expected[0]} cells of {expected[1]} for level {grid.levels[k]}"
                 )
 
 
-def check_vectors(name: str, vectors: Sequence[SeparableVector], grid: SparseGrid, n: int) -> None:
-    """Check that each separable vector has one factor per axis, of cells * n entries."""
-    shapes = [((1 << level) * n,) for level in grid.levels]
+def check_vectors(
+    name: str, vectors: Sequence[SeparableVector], grid: SparseGrid, sizes: Sequence[int]
+) -> None:
+    """Check that each separable vector has one factor per axis, of cells * n_k entries."""
+    shapes = [((1 << level) * n,) for level, n in zip(grid.levels, sizes, strict=True)]
     for r, vector in enumerate(vectors):
         if not isinstance(vector, SeparableVector):
             raise TypeError(f"{name}[{r}] must be a SeparableVector, got {type(vector).__name__}")
@@ -196,7 +204,9 @@ def check_times(
             )
 
 
-def check_limiter(limiter: object, grid: SparseGrid, masses: Masses, device: str) -> None:
+def check_limiter(
+    limiter: object, grid: SparseGrid, sizes: Sequence[int], masses: Masses, device: str
+) -> None:
     """Refuse limiters that are unknown, or that a grid, a volume element or a device has not."""
     if limiter is None:
         return
@@ -207,6 +217,7 @@ def check_limiter(limiter: object, grid: SparseGrid, masses: Masses, device: str
             "limiter='positive' scales f about its mean in each finest cell, and a sparse grid has "
             "no cell means; use grid='full', or viscosity: a term nu * div(x) @ grad(x)"
         )
+    common_degree([n - 1 for n in sizes], "limiter='positive'")
     if any(mass is not None for mass in masses):
         raise ValueError("limiter='positive' is for axes without a volume element")
     if device != "cpu":

@@ -52,23 +52,22 @@ def default_stepper(
     terms : sequence of Term
         The right-hand side.
     space : DGSpace
-        Axes, levels and degree.
+        Axes, levels and degrees.
     t0, until : float
         The run's beginning and end.
     method : str, optional
         By default "ssp-rk3", or "crank-nicolson" if a term has second derivatives, and "ark3" if a
         term is stiff (`Term`), as those of collisions are.
     dt : float, optional
-        By default 0.5 / ((2p + 1) r), where p is the degree and r (per unit of time) is the sum of
-        |v_i| / h_i over the first derivatives, with the largest speed |v_i| along axis i and its
-        finest cell width h_i; of the largest |c| of terms without a derivative; and of the
-        following over the second derivatives with diffusivity k_i: for an implicit method
-        k_i / (h_i L_i), with the axis's length L_i (which also takes the place of h_i in first
-        derivatives of stiff terms), and for an explicit one
-        (p + ½) (4 + 0.6 p²) k_i / h_i², which bounds its eigenvalues. If r is zero, dt is a
-        hundredth of the run. A coefficient along an axis with a volume element is replaced by the
-        largest eigenvalue of its multiplication, since it may be infinite at an end, such as the
-        origin of a radius.
+        By default 0.5 / ((2p + 1) r), where p is the largest degree and r (per unit of time) is the
+        sum of |v_i| / h_i over the first derivatives, with the largest speed |v_i| along axis i and
+        its finest cell width h_i; of the largest |c| of terms without a derivative; and of the
+        following over the second derivatives with diffusivity k_i: for an implicit method k_i /
+        (h_i L_i), with the axis's length L_i (which also takes the place of h_i in first
+        derivatives of stiff terms), and for an explicit one (p + ½) (4 + 0.6 p²) k_i / h_i², which
+        bounds its eigenvalues. If r is zero, dt is a hundredth of the run. A coefficient along an
+        axis with a volume element is replaced by the largest eigenvalue of its multiplication,
+        since it may be infinite at an end, such as the origin of a radius.
 
     Returns
     -------
@@ -94,7 +93,7 @@ def default_stepper(
         method = "crank-nicolson" if any(rate.diffusion > 0.0 for rate in rates) else "ssp-rk3"
         method = "ark3" if any(term.stiff for term in terms) else method
     if dt is None:
-        p = space.degree
+        p = max(space.degrees)
         total = sum(rate.transport for rate in rates)
         if method in IMPLICIT_METHODS:
             total += sum(rate.implicit_diffusion + rate.implicit_transport for rate in rates)
@@ -129,7 +128,9 @@ def _rate(term: Term, space: DGSpace, t0: float, until: float) -> _Rate:
         if axis in space.volume:
             size *= space.volume[axis].largest_rate(factor.coefficient)
         else:
-            size *= float(np.max(np.abs(sample(factor.coefficient, axis, level, space.degree))))
+            size *= float(
+                np.max(np.abs(sample(factor.coefficient, axis, level, space.degree(axis))))
+            )
         if factor.kind != "mass":
             widths.append(axis.cell_width(level))
             lengths.append(axis.length)

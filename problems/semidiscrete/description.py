@@ -8,6 +8,7 @@ from ..discretization.fields.derivatives import FieldDerivative
 from ..discretization.fields.modes import FieldMode
 from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import AdaptSettings
+from ..grids.degrees import degree_text
 from ..grids.sparse_grid import grid_text
 from ..statement.text import axes_text, count, named_values, size_of_state
 from .value import ProblemValue
@@ -30,7 +31,7 @@ def problem_text(problem: ProblemValue) -> str:
     return "\n".join(
         [
             f"Problem {problem.name!r}: {count(problem.unknowns, 'unknown')}, degree "
-            f"{problem.degree}, grid {grid_text(problem.grid)}",
+            f"{_degree_text(problem)}, grid {grid_text(problem.grid)}",
             f"  {axes_text(problem.axes)}",
             f"  {terms}; sources: {_sources_text(problem)}; exact solution: {exact}",
             f"  {stepper.method}, dt = {stepper.dt:.4g}, from {problem.t0:.6g} to "
@@ -50,7 +51,7 @@ def problem_rows(problem: ProblemValue) -> Iterator[tuple[str, str]]:
         ),
     )
     yield "grid", grid_text(problem.grid)
-    yield "degree", str(problem.degree)
+    yield "degree", _degree_text(problem)
     yield "unknowns", str(problem.unknowns)
     yield "terms", _terms_text(problem)
     yield "sources", _sources_text(problem)
@@ -63,6 +64,10 @@ def problem_rows(problem: ProblemValue) -> Iterator[tuple[str, str]]:
         yield "grid follows", _adapt_text(problem.adapt)
     if problem.provenance:
         yield "provenance", named_values(problem.provenance)
+
+
+def _degree_text(problem: ProblemValue) -> str:
+    return degree_text(problem.degree, [axis.name for axis in problem.axes])
 
 
 def _adapt_text(adapt: AdaptSettings) -> str:

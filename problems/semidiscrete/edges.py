@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from batchkron.operators import on_device
 
 from ..discretization.interpolation.transform import PointTransform
 from ..discretization.parts import EdgeFunction, OperatorTerm
+from ..grids.degrees import Degree, of_each_axis, sizes_of_degrees
 from ..grids.sparse_grid import SparseGrid
 from ..statement.axis import Axis
 from ..statement.time import constant
@@ -32,7 +34,7 @@ class EdgeOnGrid:
     edge : EdgeFunction
     axes : sequence of Axis
     grid : SparseGrid
-    degree : int
+    degree : int or tuple of int
     device : {"cpu", "cuda"}
 
     Attributes
@@ -41,19 +43,26 @@ class EdgeOnGrid:
     """
 
     def __init__(
-        self, edge: EdgeFunction, axes: Sequence[Axis], grid: SparseGrid, degree: int, device: str
+        self,
+        edge: EdgeFunction,
+        axes: Sequence[Axis],
+        grid: SparseGrid,
+        degree: Degree,
+        device: str,
     ) -> None:
         self.edge, self._device = edge, device
-        k, n = edge.axis, degree + 1
+        k, sizes = edge.axis, sizes_of_degrees(degree, len(axes))
         others = [j for j in range(len(axes)) if j != k]
-        self._sizes = n**k, n ** (len(axes) - k - 1)
-        along = edge.along.reshape(-1, n)[grid.cells[:, k]]
+        self._sizes = math.prod(sizes[:k]), math.prod(sizes[k + 1 :])
+        along = edge.along.reshape(-1, sizes[k])[grid.cells[:, k]]
         self._along = on_device(np.ascontiguousarray(along), device)
         self._transform = self._operator = None
         if not others:
             return
         cells, places = np.unique(grid.cells[:, others], axis=0, return_inverse=True)
         trace = SparseGrid.custom(cells, [grid.levels[j] for j in others])
+        degrees = of_each_axis(degree, len(axes))
+        degree = tuple(degrees[j] for j in others)
         self._places = on_device(places.ravel(), device)
         self._transform = PointTransform([axes[j] for j in others], trace, degree, device=device)
         modes = tuple(edge.modes[j] for j in others)

@@ -42,7 +42,7 @@ class PositiveLimiter:
     """
 
     def __init__(self, problem: ProblemValue) -> None:
-        self._axes, grid, n = problem.axes, problem.grid, problem.degree + 1
+        self._axes, grid, n = problem.axes, problem.grid, max(problem.degrees) + 1
         extra = max((own.extra for own in problem.pointwise), default=0)
         m = min(n + extra, MAX_POINTS)
         self._n, self._cells = n, [1 << level for level in grid.levels]

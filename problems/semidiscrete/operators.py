@@ -24,6 +24,7 @@ from batchkron.operators import (
 from ..discretization.basis.multiwavelets import filters
 from ..discretization.matrices.mode_operator import ModeOperator
 from ..discretization.parts import OperatorTerm
+from ..grids.degrees import Degree, of_each_axis, sizes_of_degrees
 from ..grids.sparse_grid import SparseGrid
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction, split_number
@@ -114,7 +115,7 @@ class TermGroup:
 
 
 def group_terms(
-    terms: Sequence[OperatorTerm], grid: SparseGrid, degree: int, form: OperatorForm = "sweep"
+    terms: Sequence[OperatorTerm], grid: SparseGrid, degree: Degree, form: OperatorForm = "sweep"
 ) -> tuple[TermGroup, ...]:
     """Assemble terms on a grid; those with the same function of time become one operator.
 
@@ -136,7 +137,7 @@ def _assemble(
     function: TimeFunction,
     terms: Sequence[tuple[float, OperatorTerm]],
     grid: SparseGrid,
-    degree: int,
+    degree: Degree,
     form: OperatorForm,
 ) -> TermGroup:
     numbers = np.array([number for number, _ in terms], dtype=np.float64)
@@ -144,9 +145,8 @@ def _assemble(
     if form == "batch":
         return TermGroup(function, _batch_operator(numbers, modes, grid, degree))
     transforms = two_scale_filters(grid, degree)
-    sweeps = SparseGridOperator(
-        grid, modes, degree + 1, coefficients=numbers, transforms=transforms
-    )
+    sizes = sizes_of_degrees(degree, grid.dimensions)
+    sweeps = SparseGridOperator(grid, modes, sizes, coefficients=numbers, transforms=transforms)
     if form == "sweep":
         return TermGroup(function, sweeps)
     return TermGroup(function, KroneckerProduct([sweeps.to_dense()]), sweeps)
@@ -156,7 +156,7 @@ def _batch_operator(
     numbers: NDArray[np.float64],
     modes: Sequence[Sequence[ModeOperator | None]],
     grid: SparseGrid,
-    degree: int,
+    degree: Degree,
 ) -> BatchedKron:
     """Return the terms as a list of all coupled pairs of cells."""
     products = batch_list(grid, modes, degree)
@@ -173,15 +173,15 @@ def _batch_operator(
     kronecker = tuple(
         KroneckerTerm(number, tuple(own)) for number, own in zip(numbers, modes, strict=True)
     )
-    sizes = (degree + 1,) * grid.dimensions
+    sizes = sizes_of_degrees(degree, grid.dimensions)
     transforms = two_scale_filters(grid, degree)
     operator.declare_terms(KroneckerTerms(sizes, kronecker, grid.cells, transforms))
     return operator
 
 
-def two_scale_filters(grid: SparseGrid, degree: int) -> tuple[NDArray[np.float64], ...]:
+def two_scale_filters(grid: SparseGrid, degree: Degree) -> tuple[NDArray[np.float64], ...]:
     """Return the filters of the multiwavelets for each axis, (4, n, n)."""
-    return (np.stack(filters(degree)),) * grid.dimensions
+    return tuple(np.stack(filters(own)) for own in of_each_axis(degree, grid.dimensions))
 
 
 def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:

@@ -50,9 +50,8 @@ class Problem(ProblemValue, OutputMethods):
     """The system u' = A(t, u) u + s(t) of hierarchical coefficients u on a grid, from t0 on.
 
     A = Σ terms and s = Σ sources, restricted to the grid. A depends on u only if a term has a field
-    as coefficient. Vectors have N = num_cells · n^d
-    entries, with n = degree + 1: the index of the block is the slowest, and within a block that of
-    the last axis is the fastest.
+    as coefficient. Vectors have N = num_cells · Π n_k entries, with n_k = degrees[k] + 1: the
+    index of the block is the slowest, and within a block that of the last axis is the fastest.
 
     Parameters
     ----------
@@ -60,8 +59,9 @@ class Problem(ProblemValue, OutputMethods):
         The problem's name.
     axes : sequence of Axis
         The d coordinates.
-    degree : int
-        Polynomial degree of the basis.
+    degree : int or sequence of int
+        Polynomial degree of the basis along all axes, or along each. The attribute is an int where
+        they are equal, else the tuple of them, as `degrees` always is.
     grid : SparseGrid
         The grid, of d axes; each cell is a block of coefficients.
     terms : sequence of OperatorTerm

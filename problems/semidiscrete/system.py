@@ -642,12 +642,14 @@ class System:
             if not function.in_time
         ]
         moving = [function for function in problem.source_functions if function.in_time]
-        place = problem.axes, problem.grid, problem.degree, problem.device
-        on_grid = [EdgeOnGrid(edge, *place) for edge in edges]
+        on_grid = [
+            EdgeOnGrid(edge, problem.axes, problem.grid, problem.degree, problem.device)
+            for edge in edges
+        ]
         steady += [(own.edge.time, own(t0)) for own in on_grid if not own.edge.function.in_time]
         later = [own for own in on_grid if own.edge.function.in_time]
-        n = problem.degree + 1
-        combined = TimeCombination(separable, problem.grid, n, problem.device, steady)
+        place = problem.grid, problem.sizes, problem.device
+        combined = TimeCombination(separable, *place, steady)
         return Sources(combined, MovingSources(moving, later, lambda: self.transform))
 
     def _accumulate(self, t: float, u: NDArray[np.float64], out: NDArray[np.float64]) -> None:

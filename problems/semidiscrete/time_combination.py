@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators import on_device
 
 from ..discretization.parts import SeparableVector
+from ..grids.degrees import of_each_axis
 from ..grids.sparse_grid import SparseGrid
 from ..statement.time_functions import TimeFunction, split_number
 
@@ -18,16 +20,17 @@ __all__ = ["TimeCombination", "kron_on_grid"]
 
 
 def kron_on_grid(
-    factors: Sequence[NDArray[np.float64]], grid: SparseGrid, n: int
+    factors: Sequence[NDArray[np.float64]], grid: SparseGrid, n: int | Sequence[int]
 ) -> NDArray[np.float64]:
-    """Restrict the Kronecker product of 1-D coefficients (cells_k * n,) to the blocks of a grid.
+    """Restrict the Kronecker product of 1-D coefficients (cells_k * n_k,) to the blocks of a grid.
 
-    In the result (num_cells * n^d,) the index of the block is the slowest; within a block that of
+    In the result (num_cells * Π n_k,) the index of the block is the slowest; within a block that of
     the last axis is the fastest.
     """
     blocks = np.ones((grid.num_cells, 1))
-    for k, factor in enumerate(factors):
-        values = np.asarray(factor).reshape(-1, n)[grid.cells[:, k]]
+    sizes = of_each_axis(n, grid.dimensions)
+    for k, (factor, size) in enumerate(zip(factors, sizes, strict=True)):
+        values = np.asarray(factor).reshape(-1, size)[grid.cells[:, k]]
         blocks = (blocks[:, :, None] * values[:, None, :]).reshape(grid.num_cells, -1)
     return np.ascontiguousarray(blocks.ravel())
 
@@ -42,8 +45,8 @@ class TimeCombination:
         added up when the combination is built.
     grid : SparseGrid
         The grid that they are restricted to.
-    n : int
-        Coefficients per cell and axis, degree + 1.
+    n : int or sequence of int
+        Coefficients per cell, degree + 1, for all axes or for each.
     device : {"cpu", "cuda"}
         Where the vectors are.
     vectors : sequence of (TimeFunction, ndarray of float64 of shape (N,))
@@ -61,7 +64,7 @@ class TimeCombination:
         self,
         parts: Sequence[SeparableVector],
         grid: SparseGrid,
-        n: int,
+        n: int | Sequence[int],
         device: str = "cpu",
         vectors: Sequence[tuple[TimeFunction, NDArray[np.float64]]] = (),
     ) -> None:
@@ -77,7 +80,7 @@ class TimeCombination:
         self.parts = tuple(
             (function, on_device(vector, device)) for function, vector in collected.items()
         )
-        self.size = grid.num_cells * n**grid.dimensions
+        self.size = grid.num_cells * math.prod(of_each_axis(n, grid.dimensions))
 
     def evaluate(self, t: float, out: NDArray[np.float64]) -> NDArray[np.float64]:
         """Overwrite `out` with Σ_g f_g(t) v_g, and return it.

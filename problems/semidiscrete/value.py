@@ -30,6 +30,7 @@ from ..discretization.parts import (
 )
 from ..files.content import ProblemContent
 from ..files.encode import problem_hash
+from ..grids.degrees import Degree, common_or_each, of_each_axis, sizes_of_degrees  # noqa: F401
 from ..grids.sparse_grid import SparseGrid  # noqa: F401
 from ..statement.axis import Axis  # noqa: F401
 from ..statement.functions import FunctionOfAxes  # noqa: F401
@@ -70,7 +71,9 @@ class ProblemValue(ProblemContent):
         functions = "source_functions", "edge_functions", "pointwise", "electric"
         for name in ("axes", "terms", "sources", "masses", "gains", *functions):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "degree", check_degree(self.degree))
+        given = of_each_axis(self.degree, len(self.axes))
+        degrees = [check_degree(degree) for degree in given]
+        object.__setattr__(self, "degree", common_or_each(degrees))
         initial = read_only("initial", to_host(self.initial, "initial"), dimensions=1)
         object.__setattr__(self, "initial", on_device(initial, self.device))
         for name in ("units", "provenance"):
@@ -91,32 +94,32 @@ class ProblemValue(ProblemContent):
             raise ValueError(f"t0 must be finite, got {self.t0!r}")
         if self.well_posed_until is not None and not math.isfinite(self.well_posed_until):
             raise ValueError(f"well_posed_until must be finite, got {self.well_posed_until!r}")
-        n, grid = self.degree + 1, self.grid
+        sizes, grid = self.sizes, self.grid
         check_axes(self.axes, grid)
         if self.adapt is not None:
             check_adapt(self.adapt, [axis.name for axis in self.axes])
-        expected = (grid.num_cells * n**grid.dimensions,)
+        expected = (grid.num_cells * self.block_size,)
         if self.initial.shape != expected:
             raise ValueError(
                 f"initial has shape {self.initial.shape}; expected {expected} for "
-                f"{grid.num_cells} blocks of {n}**{grid.dimensions} coefficients"
+                f"{grid.num_cells} blocks of {' * '.join(map(str, sizes))} coefficients"
             )
-        masses = check_masses(self.masses, grid, n)
+        masses = check_masses(self.masses, grid, sizes)
         object.__setattr__(self, "masses", masses)
-        check_terms(self.terms, grid, n)
+        check_terms(self.terms, grid, sizes)
         for operator in self.pointwise:
-            check_terms((*operator.terms, *operator.inner, *operator.damping), grid, n)
+            check_terms((*operator.terms, *operator.inner, *operator.damping), grid, sizes)
         for force in self.electric:
-            check_terms(force.terms, grid, n)
-        check_electric(self.electric, self.axes, masses, grid, n)
-        check_limiter(self.limiter, grid, masses, self.device)
+            check_terms(force.terms, grid, sizes)
+        check_electric(self.electric, self.axes, masses, grid, sizes)
+        check_limiter(self.limiter, grid, sizes, masses, self.device)
         check_gains(self.gains, self.axes, masses)
         edges = (edge.function for edge in self.edge_functions)
         at_points = (operator.function for operator in self.pointwise)
-        check_functions([*self.source_functions, *edges, *at_points], self.axes, grid, n)
-        check_vectors("sources", self.sources, grid, n)
+        check_functions([*self.source_functions, *edges, *at_points], self.axes, grid, sizes)
+        check_vectors("sources", self.sources, grid, sizes)
         if isinstance(self.exact, ExactSolution):
-            check_vectors("exact.parts", self.exact.parts, grid, n)
+            check_vectors("exact.parts", self.exact.parts, grid, sizes)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields; an unpickled problem assembles its operators again.
@@ -175,14 +178,24 @@ class ProblemValue(ProblemContent):
             self.other_levels.check_interval(t0, until)
 
     @property
+    def degrees(self) -> tuple[int, ...]:
+        """Polynomial degree along each axis."""
+        return of_each_axis(self.degree, len(self.axes))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of functions per cell along each axis, n_k, its degree plus one."""
+        return sizes_of_degrees(self.degree, len(self.axes))
+
+    @property
     def unknowns(self) -> int:
         """Number N of coefficients."""
         return self.initial.size
 
     @property
     def block_size(self) -> int:
-        """Number n^d of coefficients of one block."""
-        return int((self.degree + 1) ** len(self.axes))
+        """Number Π n_k of coefficients of one block."""
+        return math.prod(self.sizes)
 
     @property
     def is_constant(self) -> bool:

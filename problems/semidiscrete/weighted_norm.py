@@ -13,6 +13,8 @@ the error (`exact.error`), holds for T c.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
@@ -21,6 +23,7 @@ from ..discretization.basis.multiwavelets import filters
 from ..discretization.matrices.dg_matrices import NodalMatrix, block_diagonal
 from ..discretization.matrices.mode_operator import ModeOperator, sparse_transform
 from ..discretization.parts import Masses, OperatorTerm, SeparableVector
+from ..grids.degrees import Degree, sizes_of_degrees
 from ..grids.sparse_grid import SparseGrid
 from ..statement.time import constant
 from .operators import group_terms
@@ -80,8 +83,8 @@ class OrthonormalCoordinates:
         Mass blocks of each axis; None if dV_k = 1.
     grid : SparseGrid
         The grid of the states.
-    degree : int
-        Polynomial degree, n - 1.
+    degree : int or tuple of int
+        Polynomial degree, n_k - 1, of all axes or of each.
 
     Attributes
     ----------
@@ -89,10 +92,10 @@ class OrthonormalCoordinates:
         The downward closed grid of the coordinates.
     """
 
-    def __init__(self, masses: Masses, grid: SparseGrid, degree: int) -> None:
+    def __init__(self, masses: Masses, grid: SparseGrid, degree: Degree) -> None:
         self.grid = grid.closed()
         self._places = self.grid.find(grid.cells)
-        self._shape = (self.grid.num_cells, (degree + 1) ** grid.dimensions)
+        self._shape = (self.grid.num_cells, math.prod(sizes_of_degrees(degree, grid.dimensions)))
         self._modes = tuple(
             None if mass is None else orthonormal_transform(mass) for mass in masses
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from batchkron.cli.output.text import plural
 from batchkron.operators import BatchedKron
 from batchkron.problems import LinearProblem, Problem
@@ -45,11 +47,15 @@ def describe_size(problem: Problem | LinearProblem) -> str:
             f"{plural(problem.unknowns, 'unknown')} in {plural(operator.num_inputs, 'block')}, "
             f"{plural(operator.num_products, 'product')} of a batch list"
         )
-    levels = problem.grid.levels
-    level = (
-        f"level {levels[0]}" if len(set(levels)) == 1 else f"levels {', '.join(map(str, levels))}"
-    )
     return (
         f"{plural(problem.unknowns, 'unknown')} in {plural(problem.grid.num_cells, 'cell')} of a "
-        f"{problem.grid.kind} grid, {level}, degree {problem.degree}"
+        f"{problem.grid.kind} grid, {_of_axes('level', problem.grid.levels)}, "
+        f"{_of_axes('degree', problem.degrees)}"
     )
+
+
+def _of_axes(what: str, numbers: Sequence[int]) -> str:
+    """Return "level 4", or "levels 4, 5" where the axes differ."""
+    if len(set(numbers)) == 1:
+        return f"{what} {numbers[0]}"
+    return f"{what}s {', '.join(map(str, numbers))}"

@@ -80,8 +80,8 @@ class Convergence:
 
     @property
     def expected_order(self) -> int:
-        """The expected order of the L2 error in the cell width, degree + 1."""
-        return self.problem.degree + 1
+        """The expected order of the L2 error in the cell width, the smallest degree + 1."""
+        return min(self.problem.degrees) + 1
 
     @property
     def status(self) -> EvolveStatus:

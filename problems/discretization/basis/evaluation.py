@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...grids.degrees import Degree, of_each_axis
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from .multiwavelets import hierarchical_values
@@ -21,12 +22,12 @@ def evaluate_on_grid(
     points: ArrayLike,
     axes: Sequence[Axis],
     grid: SparseGrid,
-    degree: int,
+    degree: Degree,
 ) -> NDArray[np.float64]:
     """Return f(x) = Σ_blocks Σ_j u_(block, j) Π_k ψ_(block_k, j_k)(x_k) at points x (m, d).
 
     ψ are the 1-D hierarchical basis functions; block_k is the cell of a block along axis k, and u
-    has the coefficients (num_cells n^d,). Raises ValueError for points outside the domain.
+    has the coefficients (num_cells Π n_k,). Raises ValueError for points outside the domain.
     """
     places = np.asarray(points, dtype=np.float64)
     if places.ndim != 2 or places.shape[1] != len(axes):
@@ -36,10 +37,10 @@ def evaluate_on_grid(
         )
     blocks = u.reshape(grid.num_cells, -1)
     chunk = max(1, _CHUNK_ELEMENTS // blocks.shape[1])
-    values = np.empty(len(places))
+    values, degrees = np.empty(len(places)), of_each_axis(degree, len(axes))
     for first in range(0, len(places), chunk):
         some = slice(first, first + chunk)
-        values[some] = _evaluate(blocks, places[some], axes, grid, degree)
+        values[some] = _evaluate(blocks, places[some], axes, grid, degrees)
     return values
 
 
@@ -48,12 +49,12 @@ def _evaluate(
     places: NDArray[np.float64],
     axes: Sequence[Axis],
     grid: SparseGrid,
-    degree: int,
+    degrees: Sequence[int],
 ) -> NDArray[np.float64]:
     """Sum over the grid's level multi-indices; each has one block that contains the point."""
     cells, shapes = [], []
     for k, axis in enumerate(axes):
-        found, values = hierarchical_values(places[:, k], axis, grid.levels[k], degree)
+        found, values = hierarchical_values(places[:, k], axis, grid.levels[k], degrees[k])
         cells.append(found)
         shapes.append(values)
     total = np.zeros(len(places))
@@ -64,7 +65,7 @@ def _evaluate(
         values = blocks[rows[present]]
         for k in reversed(range(len(axes))):
             shape, level = shapes[k], levels[k]
-            values = values.reshape(len(present), (degree + 1) ** k, degree + 1)
+            values = values.reshape(len(present), -1, degrees[k] + 1)
             values = np.einsum("paj,pj->pa", values, shape[present, level])
         total[present] += values[:, 0]
     return total

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...grids.degrees import Degree, of_each_axis
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from .evaluation import evaluate_on_grid
@@ -18,9 +19,9 @@ Values = NDArray[np.float64]
 
 
 def evaluate_at(
-    u: Values, points: Sequence[ArrayLike], axes: Sequence[Axis], grid: SparseGrid, degree: int
+    u: Values, points: Sequence[ArrayLike], axes: Sequence[Axis], grid: SparseGrid, degree: Degree
 ) -> Values:
-    """Return the values of a state (num_cells n^d,) at points, or at the places that arrays give.
+    """Return the values of a state (num_cells Π n_k,) at points, or at the places that arrays give.
 
     ``points`` has one array (..., d), whose last index is the axis; or d arrays, the coordinates
     along each axis, which are broadcast together as those of `numpy.meshgrid`. With one axis an
@@ -77,27 +78,26 @@ def _open_mesh(given: Sequence[Values], shape: tuple[int, ...]) -> list[int] | N
 
 
 def evaluate_on_mesh(
-    u: Values, places: Sequence[Values], axes: Sequence[Axis], grid: SparseGrid, degree: int
+    u: Values, places: Sequence[Values], axes: Sequence[Axis], grid: SparseGrid, degree: Degree
 ) -> Values:
     """Return the values (m_1, …, m_d) of a state at all combinations of points (m_k,) of the axes.
 
     One axis after another, from the last to the first, is contracted with the values of its basis
     functions: Σ over the cells that begin with the same indices along the axes before it.
     """
-    n = degree + 1
-    cells = grid.cells
+    degrees, cells = of_each_axis(degree, len(axes)), grid.cells
     values = np.asarray(u, dtype=np.float64).reshape(len(cells), -1, 1)  # cells, functions, points
     for k in reversed(range(len(axes))):
-        shapes = _values_of_cells(places[k], axes[k], grid.levels[k], degree)
+        shapes = _values_of_cells(places[k], axes[k], grid.levels[k], degrees[k])
         prefixes, owner = np.unique(cells[:, :k], axis=0, return_inverse=True)
         order = np.argsort(owner.ravel(), kind="stable")
         ends = np.cumsum(np.bincount(owner.ravel(), minlength=len(prefixes)))
-        size = len(places[k])
-        summed = np.empty((len(prefixes), n**k, size * values.shape[2]))
+        size, n = len(places[k]), degrees[k] + 1
+        summed = np.empty((len(prefixes), values.shape[1] // n, size * values.shape[2]))
         for prefix, members in enumerate(np.split(order, ends[:-1])):
-            own = values[members].reshape(len(members), n**k, n, -1)
+            own = values[members].reshape(len(members), values.shape[1] // n, n, -1)
             product = np.tensordot(shapes[cells[members, k]], own, axes=((0, 1), (0, 2)))
-            summed[prefix] = product.swapaxes(0, 1).reshape(n**k, -1)
+            summed[prefix] = product.swapaxes(0, 1).reshape(values.shape[1] // n, -1)
         cells, values = prefixes, summed
     return values.reshape([len(part) for part in places])
 

@@ -19,4 +19,9 @@ def check_coefficients(terms: Sequence[Term], space: DGSpace) -> None:
             if callable(factor.coefficient):
                 coefficient = space.coefficient(factor.coefficient, factor.axis)
                 with arising_in(f"terms[{k}], {term_text(term)}"):
-                    sample(coefficient, factor.axis, space.level(factor.axis), space.degree)
+                    sample(
+                        coefficient,
+                        factor.axis,
+                        space.level(factor.axis),
+                        space.degree(factor.axis),
+                    )

@@ -54,7 +54,7 @@ def jumps_inside_cells(pde: Statement, space: DGSpace) -> Iterator[str]:
         if not callable(function) or (id(function), axis) in seen:
             continue
         seen.add((id(function), axis))
-        found = _jumps(function, axis, space.level(axis), space.degree)
+        found = _jumps(function, axis, space.level(axis), space.degree(axis))
         if found:
             yield _text(what, axis, space.level(axis), found)
 

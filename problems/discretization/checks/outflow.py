@@ -92,7 +92,7 @@ def _speed_against_data(
         space.coefficient(coefficient_along(term.along(axis)), axis),
         axis,
         space.level(axis),
-        space.degree,
+        space.degree(axis),
     )
     if abs(speed) <= _ROUNDING * abs(term.scale) * float(np.max(np.abs(inside))):
         return 0.0
@@ -144,7 +144,7 @@ def _range_elsewhere(
     for other in space.axes:
         along = term.along(other)
         if other != axis and along:
-            level, degree = space.level(other), space.degree
+            level, degree = space.level(other), space.degree(other)
             values.append(node_values(coefficient_along(along), other, level, degree))
     bounds = [1.0]
     for entry in values:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 
 from ...grids.choice import GridChoice, size_of_choice
+from ...grids.degrees import common_or_each, degree_text
 from ...statement.axis import Axis
 from ...statement.terms import Term
 
@@ -15,7 +17,7 @@ __all__ = ["check_size"]
 def check_size(
     grid: GridChoice,
     level: int | Sequence[int] | None,
-    degree: int,
+    degrees: Sequence[int],
     axes: Sequence[Axis],
     terms: Iterable[Term],
 ) -> None:
@@ -23,8 +25,10 @@ def check_size(
 
     Parameters
     ----------
-    grid, level, degree
+    grid, level
         As of `PDE.discretize`.
+    degrees : sequence of int
+        Along each axis.
     axes, terms
         Of the PDE.
 
@@ -43,16 +47,21 @@ def check_size(
     coefficients a first derivative has 8 blocks per cell, a second one 13.)
     """
     cells, levels = size_of_choice(grid, level, axes)
-    n = degree + 1
-    unknowns = cells * n ** len(axes)
+    sizes = [degree + 1 for degree in degrees]
+    unknowns = cells * math.prod(sizes)
     derived = {factor.axis for term in terms for factor in term.factors if factor.kind != "mass"}
-    blocks = sum(4 << own for axis, own in zip(axes, levels, strict=True) if axis in derived)
-    needed = 8 * (cells * len(axes) + unknowns + blocks * n * n)
+    matrices = sum(
+        (4 << own) * n * n
+        for axis, own, n in zip(axes, levels, sizes, strict=True)
+        if axis in derived
+    )
+    needed = 8 * (cells * len(axes) + unknowns + matrices)
     memory = _memory()
     if memory is not None and needed > memory:
+        text = degree_text(common_or_each(degrees), [axis.name for axis in axes])
         raise MemoryError(
             f"{unknowns} unknowns in {cells} cells of levels {', '.join(map(str, levels))}, degree "
-            f"{degree}, take at least {_gib(needed)}, and this machine has {_gib(memory)}"
+            f"{text}, take at least {_gib(needed)}, and this machine has {_gib(memory)}"
         )
 
 

@@ -363,7 +363,7 @@ def _samples(terms: Sequence[Term], space: DGSpace, run: tuple[float, float]) ->
         along = [[f.coefficient for f in term.factors if f.axis == axis] for term in terms]
         varies = any(callable(function) for functions in along for function in functions)
         level = min(max(space.level(axis), _LEVELS[0]), _LEVELS[1]) if varies else 0
-        nodes = gauss_rule(projection_nodes(level, space.degree))[0] if varies else [0.0]
+        nodes = gauss_rule(projection_nodes(level, space.degree(axis)))[0] if varies else [0.0]
         places = cell_points(axis, level, nodes)
         values = np.ones((len(terms), places.size))
         for row, functions in zip(values, along, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import matmul
@@ -13,6 +14,7 @@ from batchkron.arrays import array_module
 from batchkron.backends.workspace import Workspace
 from batchkron.operators import Operator, SparseGridOperator, on_device
 
+from ...grids.degrees import Degree, of_each_axis
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from .mode_sweep import ModeSweep
@@ -27,11 +29,11 @@ NUDGE = 1e-11
 
 
 class PointTransform:
-    """Maps between states of a grid and values at points, of which each cell of the grid has m^d.
+    """Maps between states of a grid and values at points, of which each cell of the grid has Π m_k.
 
     A function is interpolated at the points by functions of degree m - 1 on the same grid, and
     projected onto those of the state's degree: with m larger than the degree + 1 that is nearly the
-    L² projection, with m = degree + 1 the interpolant itself.
+    L² projection, with m = degree + 1 the interpolant itself. Degrees may differ by axis.
 
     Parameters
     ----------
@@ -39,8 +41,8 @@ class PointTransform:
         The d axes.
     grid : SparseGrid
         A grid that is closed downward.
-    degree : int
-        Degree of states.
+    degree : int or tuple of int
+        Degree of states along all axes or each.
     extra : int
         By how much the degree of the interpolant is higher, as far as there are sets of points.
     device : {"cpu", "cuda"}
@@ -64,27 +66,29 @@ class PointTransform:
         self,
         axes: Sequence[Axis],
         grid: SparseGrid,
-        degree: int,
+        degree: Degree,
         *,
         extra: int = 1,
         device: str = "cpu",
     ) -> None:
         check_grid(grid, degree)
-        n = degree + 1
         self.axes, self.grid, self.degree, self.device = tuple(axes), grid, degree, device
-        self._n, self._m = n, min(n + extra, MAX_POINTS)
-        self._tables = [point_tables(level, n, self._m) for level in grid.levels]
+        self._n = [own + 1 for own in of_each_axis(degree, grid.dimensions)]
+        self._m = [min(n + extra, MAX_POINTS) for n in self._n]
+        self._tables = [
+            point_tables(*own) for own in zip(grid.levels, self._n, self._m, strict=True)
+        ]
         self._spaces = [Workspace() for _ in range(4)]
 
     @property
     def num_points(self) -> int:
-        """Number of points, m^d for each cell."""
-        return int(self.grid.num_cells * self._m**self.grid.dimensions)
+        """Number of points, Π m_k for each cell."""
+        return self.grid.num_cells * math.prod(self._m)
 
     @property
-    def degree_at_points(self) -> int:
-        """The degree of what interpolates values, m - 1."""
-        return self._m - 1
+    def degrees_at_points(self) -> tuple[int, ...]:
+        """The degrees of what interpolates values, m_k - 1."""
+        return tuple(m - 1 for m in self._m)
 
     @property
     def multiply_adds(self) -> tuple[int, int]:
@@ -99,20 +103,20 @@ class PointTransform:
         Points at an edge of a cell are moved into the cell to which they belong by 1e-11 of the
         axis, so that functions that jump there, or are singular at an end, have their limit.
         """
-        d, cells = self.grid.dimensions, self.grid.cells
+        cells = self.grid.cells
         for k, (axis, tables) in enumerate(zip(self.axes, self._tables, strict=True)):
             nudged = tables.places + NUDGE * tables.sides[(np.arange(len(tables.places)) > 0) * 1]
             places = axis.lower + axis.length * nudged
-            shape = [len(cells), *(self._m if j == k else 1 for j in range(d))]
+            shape = [len(cells), *(m if j == k else 1 for j, m in enumerate(self._m))]
             own = places[cells[:, k]].reshape(shape)
-            yield np.broadcast_to(own, [len(cells), *[self._m] * d]).ravel()
+            yield np.broadcast_to(own, [len(cells), *self._m]).ravel()
 
     def values(self, u: Values) -> Values:
-        """Return the values (num_points,) at the points of a state (num_cells n^d,)."""
+        """Return the values (num_points,) at the points of a state (num_cells Π n_k,)."""
         return self._run(self._to_points, u)
 
     def coefficients(self, values: Values) -> Values:
-        """Return the state (num_cells n^d,) of which values at the points are given."""
+        """Return the state (num_cells Π n_k,) of which values at the points are given."""
         return self._run(self._to_coefficients, values)
 
     def project(self, function: Callable[..., Values], t: float) -> Values:
@@ -156,7 +160,7 @@ class PointTransform:
         scales = [axis.length**-0.5 for axis in self.axes]
         states = [t.surpluses_of_state.scaled(s) for t, s in zip(self._tables, scales, strict=True)]
         states[-1] = self._tables[-1].values_of_state.scaled(scales[-1])
-        first = self._sweeps(states, before=self._m, given=self._n, behind=self._n)
+        first = self._sweeps(states, given=self._n)
         return first + self._sweeps([t.values_of_surpluses for t in self._tables[:-1]], adds=True)
 
     @cached_property
@@ -176,56 +180,70 @@ class PointTransform:
 
     @cached_property
     def _to_coefficients(self) -> list[ModeSweep]:
-        """S along all axes, then B, and then Jᵀ; along the last axis the latter two at once."""
-        *found, last = [(t.projection, t.projected_surpluses) for t in self._tables]
-        if last[1] is None:
-            return self._to_interpolant
-        shapes = [*self._scaled_shapes[:-1], last[1].scaled(self.axes[-1].length ** 0.5)]
-        return [
-            *self._to_surpluses,
-            *self._sweeps(shapes[:-1]),
-            *self._sweeps(shapes[-1:], first=len(found), kept=self._n),
-            *self._sweeps(
-                [own for own, _ in found if own is not None],
-                before=self._n,
-                kept=self._n,
-                last=self._n,
-            ),
-        ]
+        """S along all axes, then B, and then Jᵀ; along the last axis the latter two at once.
+
+        Where an axis has as many points as functions, Jᵀ is the identity.
+        """
+        shapes, last = self._scaled_shapes, self._tables[-1]
+        if last.projected_surpluses is None:
+            merged = shapes[-1]
+        else:
+            merged = last.projected_surpluses.scaled(self.axes[-1].length ** 0.5)
+        found = [*self._to_surpluses, *self._sweeps(shapes[:-1])]
+        found += self._sweeps([merged], first=len(shapes) - 1, kept=self._n)
+        sizes = [*self._m[:-1], self._n[-1]]
+        for mode, tables in enumerate(self._tables[:-1]):
+            if tables.projection is not None:
+                found.append(self._sweep(tables.projection, mode, sizes, kept=self._n[mode]))
+                sizes[mode] = self._n[mode]
+        return found
 
     def _sweeps(
         self,
         matrices: Sequence[CellBlocks],
         *,
-        before: int | None = None,
-        given: int | None = None,
-        kept: int | None = None,
-        behind: int | None = None,
-        last: int | None = None,
+        given: Sequence[int] | None = None,
+        kept: Sequence[int] | None = None,
         first: int = 0,
         adds: bool = False,
     ) -> list[ModeSweep]:
         """Return sweeps along the axes from ``first`` on, one for each matrix.
 
-        Along the axes ``before`` and ``behind`` its own, and along the last one if that is another,
-        blocks have as many functions, m if that is not given; ``adds`` stands for the identity that
-        a matrix leaves out.
+        Of the functions of each axis ``given`` are given and ``kept`` kept, all m if it is None;
+        ``adds`` stands for the identity that a matrix leaves out.
         """
-        sweeps, m, d = [], self._m, self.grid.dimensions
+        sizes, sweeps = list(self._m), []
+        if given is not None:
+            sizes[first:] = given[first:]
         for mode, matrix in enumerate(matrices, start=first):
-            sizes = [before or m] * mode + [m] + [behind or m] * (d - mode - 1)
-            if last is not None:
-                sizes[-1] = last
-            modes = [matrix if k == mode else None for k in range(d)]
-            product = SparseGridOperator(self.grid, [modes], sizes).to(self.device)
-            assert isinstance(product, SparseGridOperator)
-            sweeps.append(ModeSweep(product, tuple(sizes), mode, given or m, kept or m, adds))
+            number = sizes[mode]
+            sizes[mode] = self._m[mode]
+            left = None if kept is None else kept[mode]
+            sweeps.append(self._sweep(matrix, mode, sizes, given=number, kept=left, adds=adds))
         return sweeps
 
+    def _sweep(
+        self,
+        matrix: CellBlocks,
+        mode: int,
+        sizes: Sequence[int],
+        *,
+        given: int | None = None,
+        kept: int | None = None,
+        adds: bool = False,
+    ) -> ModeSweep:
+        """Return the sweep along an axis of blocks of these sizes."""
+        modes = [matrix if k == mode else None for k in range(self.grid.dimensions)]
+        product = SparseGridOperator(self.grid, [modes], sizes).to(self.device)
+        assert isinstance(product, SparseGridOperator)
+        m = sizes[mode]
+        return ModeSweep(product, tuple(sizes), mode, given or m, kept or m, adds)
 
-def check_grid(grid: SparseGrid, degree: int) -> None:
+
+def check_grid(grid: SparseGrid, degree: Degree) -> None:
     """Refuse grids and degrees without points, with ValueError; see `PointTransform`."""
-    check_points(degree + 1)
+    for own in of_each_axis(degree, grid.dimensions):
+        check_points(own + 1)
     if not grid.is_downward_closed:
         raise ValueError(
             "functions of several axes are taken at points of grids that are closed downward, and "

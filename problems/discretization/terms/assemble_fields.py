@@ -36,7 +36,9 @@ class SampledFields:
         """Return a field with samples in place of functions; the same object for the same field."""
         key = axis, field
         if key not in self._fields:
-            self._fields[key] = sampled(field, axis, self._space.level(axis), self._space.degree)
+            self._fields[key] = sampled(
+                field, axis, self._space.level(axis), self._space.degree(axis)
+            )
         return self._fields[key]
 
     def into(
@@ -58,7 +60,8 @@ class SampledFields:
 
     def _mode(self, axis: Axis, signed: SignedField, factor: ResolvedFactor | None) -> FieldMode:
         space = self._space
-        field, level, degree = self.field(signed.field, axis), space.level(axis), space.degree
+        field, level = self.field(signed.field, axis), space.level(axis)
+        degree = space.degree(axis)
         detail = None if factor is None else _derivative(factor)
         key = field, signed.part, axis, detail
         if key not in self._modes:

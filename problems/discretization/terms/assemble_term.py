@@ -65,7 +65,7 @@ def _mode(term: ResolvedTerm, axis: Axis, space: DGSpace) -> ModeOperator | None
     factors = term.along(axis)
     if not factors or factors[0].has_field:
         return None
-    mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree)
+    mode = ModeOperator.from_nodal(_axis_matrix(factors, space), space.degree(axis))
     return None if mode.is_identity else mode
 
 
@@ -133,7 +133,8 @@ def _along(
     if datum.share is not None:
         vector = _outward(side) * vector
     vector = vector * _inner_coefficient(factors[place + 1 :], datum, side)
-    return to_hierarchical(vector, space.level(factors[place].axis), space.degree)
+    axis = factors[place].axis
+    return to_hierarchical(vector, space.level(axis), space.degree(axis))
 
 
 def _source(
@@ -155,7 +156,7 @@ def _source(
         if other == axis:
             vectors.append(along)
             continue
-        level, degree = space.level(other), space.degree
+        level, degree = space.level(other), space.degree(other)
         factors = term.along(other)
         if exact:
             vectors.append(project_applied(factors, part.factor(other), other, space))
@@ -198,7 +199,7 @@ def _slope(function: Function, axis: Axis, side: Side, space: DGSpace) -> float:
     """Return the derivative of a function at an end of the axis, 0 of a number."""
     if not callable(function):
         return 0.0
-    samples = sample(function, axis, space.level(axis), space.degree)
+    samples = sample(function, axis, space.level(axis), space.degree(axis))
     return float(differentiate(samples, axis)[(0, 0) if side == "left" else (-1, -1)])
 
 
@@ -255,7 +256,7 @@ def _axis_matrix(factors: Sequence[ResolvedFactor], space: DGSpace) -> NodalMatr
         penalty = boundary_penalty_matrix(
             axis,
             level,
-            space.degree,
+            space.degree(axis),
             _strength(factors[start : place + 1], side, space),
             sides=(side,),
             tau=tau,
@@ -271,14 +272,14 @@ def _edge_vector(
     factor = factors[place]
     axis, level = factor.axis, space.level(factor.axis)
     coefficient = space.coefficient(factor.coefficient, axis)
-    vector = _divided(edge_data(axis, level, space.degree, side, coefficient), axis, space)
+    vector = _divided(edge_data(axis, level, space.degree(axis), side, coefficient), axis, space)
     for earlier in reversed(factors[:place]):
         vector = _matrix(earlier, space) @ vector
     if (place, side) in _penalised(factors, space):
         start = _chain_start(factors, place)
         strength = _strength(factors[start : place + 1], side, space)
         tau = space.boundary_penalty
-        extra = penalty_data(axis, level, space.degree, side, strength, tau=tau)
+        extra = penalty_data(axis, level, space.degree(axis), side, strength, tau=tau)
         extra = _divided(extra, axis, space)
         for earlier in reversed(factors[:start]):
             extra = _matrix(earlier, space) @ extra
@@ -342,7 +343,7 @@ def _product(matrices: Sequence[NodalMatrix]) -> NodalMatrix:
 
 def _matrix(factor: ResolvedFactor, space: DGSpace) -> NodalMatrix:
     """Return the nodal matrix of one factor, times the inverse mass matrix of a volume element."""
-    axis, level, degree = factor.axis, space.level(factor.axis), space.degree
+    axis, level, degree = factor.axis, space.level(factor.axis), space.degree(factor.axis)
     if factor.kind == "mass" and not callable(factor.coefficient):
         return mass_matrix(axis, level, degree, factor.coefficient)
     coefficient = space.coefficient(factor.coefficient, axis)

@@ -42,7 +42,7 @@ def exact_solution(parts: Sequence[Separable], space: DGSpace) -> ExactSolution:
     for axis, level in zip(space.axes, space.levels, strict=True):
         volume = space.volume[axis].function if axis in space.volume else None
         functions = [part.factor(axis) for part in parts]
-        grams.append(remainder_gram(functions, axis, level, space.degree, volume))
+        grams.append(remainder_gram(functions, axis, level, space.degree(axis), volume))
     numbers = np.array([part.coefficient for part in parts])
     grams[0] = grams[0] * np.outer(numbers, numbers)
     vectors = tuple(project_separable(part, space) for part in parts)
@@ -98,7 +98,7 @@ def project_applied(
     space: DGSpace,
 ) -> NDArray[np.float64]:
     """Project factor_1 factor_2 … f along one axis, without penalties, the last applied first."""
-    level, degree = space.level(axis), space.degree
+    level, degree = space.level(axis), space.degree(axis)
     if not factors:
         return space.project(function, axis)
     volume = space.volume.get(axis)

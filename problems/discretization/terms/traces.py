@@ -123,7 +123,7 @@ def chain_fluxes(
     own = {factor.kind: factor for factor in derivatives}
     if axis in traces or all(given_flux(factor) is None for factor in derivatives):
         by_degree = any(factor.flux == BY_DEGREE for factor in derivatives)
-        usual: Trace = "central" if by_degree and space.degree % 2 == 0 else "right"
+        usual: Trace = "central" if by_degree and space.degree(axis) % 2 == 0 else "right"
         side = traces.get(axis, usual)
         sides = {"div": side, "grad": OPPOSITE_TRACES[side]}
         return {id(factor): sides[factor.kind] for factor in derivatives}
@@ -160,7 +160,7 @@ def _opposite_flux(flux: Trace | None, same_sign: bool) -> Trace:
 
 def coefficient_sign(coefficient: Function, axis: Axis, space: DGSpace) -> float:
     """Return 1 if a coefficient is nowhere negative, -1 if it is nowhere positive, else 0."""
-    values = node_values(coefficient, axis, space.level(axis), space.degree)
+    values = node_values(coefficient, axis, space.level(axis), space.degree(axis))
     if np.all(values >= 0.0):
         return 1.0
     return -1.0 if np.all(values <= 0.0) else 0.0

@@ -61,7 +61,7 @@ class _AtTimesOnGrid:
         parts = self._function.parts(t) or (Separable(coefficient=0.0),)
         space = self._space
         known = SeparableSolution(
-            exact_solution(parts, space), space.masses, self._grid, space.degree
+            exact_solution(parts, space), space.masses, self._grid, space.degrees
         )
         self._last = t, known
         return known

@@ -31,15 +31,17 @@ For each, the number of its own prefix of length k, ascending; and its last entr
 _CHUNK = 1 << 22  # entries of a dense table (prefixes, cells) that is made at once: 32 MiB
 
 
-def norm_matrix(exact: ExactSolution, n: int) -> NDArray[np.float64]:
+def norm_matrix(exact: ExactSolution, sizes: Sequence[int]) -> NDArray[np.float64]:
     """Return the Gram matrix ∫ Π_k Φ_kr Π_k Φ_ks dx (m, m) of the m parts of a known solution."""
     result = np.ones((len(exact.parts),) * 2)
     for k, remainder in enumerate(exact.remainders):
-        result *= _cell_grams(exact, k, n).sum(axis=0) + remainder
+        result *= _cell_grams(exact, k, sizes[k]).sum(axis=0) + remainder
     return result
 
 
-def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.float64]:
+def tail_matrix(
+    exact: ExactSolution, grid: SparseGrid, sizes: Sequence[int]
+) -> NDArray[np.float64]:
     """Return the Gram matrix of the projection errors of the m parts of a known solution.
 
     That is ∫ (F_r - P F_r)(F_s - P F_s) dx with F_r = Π_k Φ_kr, (m, m); its diagonal entries are
@@ -52,7 +54,7 @@ def tail_matrix(exact: ExactSolution, grid: SparseGrid, n: int) -> NDArray[np.fl
     that one.
     """
     parts = len(exact.parts)
-    grams = [_cell_grams(exact, k, n).reshape(-1, parts * parts) for k in range(grid.dimensions)]
+    grams = [_cell_grams(exact, k, n).reshape(-1, parts * parts) for k, n in enumerate(sizes)]
     remainders = exact.remainders.reshape(grid.dimensions, -1)
     wholes = _products_of_later_axes(
         [gram.sum(axis=0) + rest for gram, rest in zip(grams, remainders, strict=True)]

@@ -14,6 +14,7 @@ from ...discretization.basis.multiwavelets import legendre_values, to_hierarchic
 from ...discretization.basis.projection import projection_nodes
 from ...discretization.basis.quadrature import cell_points, evaluate, gauss_rule
 from ...discretization.space import DGSpace
+from ...grids.degrees import sizes_of_degrees
 from ...grids.sparse_grid import SparseGrid
 from ...statement.functions import checked_values
 from .interpolated import InterpolatedOnGrid
@@ -50,7 +51,7 @@ class ExactFunction:
     function : callable
         It takes one array per axis, each of shape (points,), and the time, a float.
     space : DGSpace
-        Axes, finest levels, degree and volume elements.
+        Axes, finest levels, degrees and volume elements.
     """
 
     function: Callable[..., Any]
@@ -84,8 +85,8 @@ class ExactFunction:
         """Number of Gauss nodes of a finest cell along each axis."""
         space = self.space
         if len(space.axes) == 1:
-            return projection_nodes(space.levels[0], space.degree)
-        return 2 * (space.degree + 1) + 4
+            return projection_nodes(space.levels[0], space.degrees[0])
+        return 2 * (max(space.degrees) + 1) + 4
 
     @property
     def _count(self) -> int:
@@ -118,18 +119,18 @@ class FunctionOnGrid:
                 flat = values.reshape(values.shape[0], -1)
                 divided = space.volume[axis].inverse_mass @ flat
                 values = np.moveaxis(divided.reshape(values.shape), 0, k)
-            values = to_hierarchical(values, space.levels[k], space.degree, axis=k)
+            values = to_hierarchical(values, space.levels[k], space.degrees[k], axis=k)
         return np.ascontiguousarray(values.reshape(self._tensor_shape)[self._places]).ravel()
 
     def error(self, u: NDArray[np.float64], t: float) -> float:
         """Return ‖u - f(t)‖ of a state u, by quadrature of the difference."""
-        space, n = self._space, self._space.degree + 1
+        space, sizes = self._space, sizes_of_degrees(self._space.degrees, len(self._space.axes))
         tensor = np.zeros(self._tensor_shape)
-        blocks = u.reshape(self._grid.num_cells, *(n,) * len(space.axes))
+        blocks = u.reshape(self._grid.num_cells, *sizes)
         tensor[self._places] = blocks
-        values = tensor.reshape([n << level for level in space.levels])
+        values = tensor.reshape([n << level for n, level in zip(sizes, space.levels, strict=True)])
         for k, level in enumerate(space.levels):
-            values = to_nodal(values, level, space.degree, axis=k)
+            values = to_nodal(values, level, space.degrees[k], axis=k)
             values = _per_cell(values, k, 1 << level, self._shapes(k).T)
         return self._norm(values - self._values(t))
 
@@ -168,12 +169,12 @@ class FunctionOnGrid:
         """Values of a cell's nodal functions at its quadrature points along axis k: (q, n)."""
         axis, level = self._space.axes[k], self._space.levels[k]
         nodes, _ = gauss_rule(self._nodes)
-        return legendre_values(nodes, self._space.degree, axis.cell_width(level))
+        return legendre_values(nodes, self._space.degrees[k], axis.cell_width(level))
 
     @property
     def _tensor_shape(self) -> tuple[int, ...]:
-        n = self._space.degree + 1
-        return tuple(size for level in self._space.levels for size in (1 << level, n))
+        pairs = zip(self._space.levels, self._space.degrees, strict=True)
+        return tuple(size for level, degree in pairs for size in (1 << level, degree + 1))
 
     @property
     def _places(self) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ class InterpolatedOnGrid:
 
     def __init__(self, function: Callable[..., Any], space: DGSpace, grid: SparseGrid) -> None:
         self._function, self._space, self._grid = function, space, grid
-        self._transform = PointTransform(space.axes, grid, space.degree)
+        self._transform = PointTransform(space.axes, grid, space.degrees)
 
     def coefficients(self, t: float) -> NDArray[np.float64]:
         """Return the hierarchical coefficients of f(t), nearly its projection."""
@@ -61,13 +61,13 @@ class InterpolatedOnGrid:
     @cached_property
     def _coordinates(self) -> OrthonormalCoordinates | None:
         """Coordinates in which the norm has the volume elements, None without these."""
-        space, degree = self._space, self._transform.degree_at_points
+        space, degrees = self._space, self._transform.degrees_at_points
         if not space.volume:
             return None
         masses = tuple(
             VolumeElement(axis, level, degree, space.volume[axis].function).mass_blocks
             if axis in space.volume
             else None
-            for axis, level in zip(space.axes, space.levels, strict=True)
+            for axis, level, degree in zip(space.axes, space.levels, degrees, strict=True)
         )
-        return OrthonormalCoordinates(masses, self._grid, degree)
+        return OrthonormalCoordinates(masses, self._grid, degrees)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...discretization.parts import ExactSolution, Masses
+from ...grids.degrees import Degree, sizes_of_degrees
 from ...grids.sparse_grid import SparseGrid
 from ..time_combination import TimeCombination
 from ..weighted_norm import OrthonormalCoordinates
@@ -23,8 +24,11 @@ class SeparableSolution:
     ``masses`` are the mass blocks of the axes that have a volume element.
     """
 
-    def __init__(self, exact: ExactSolution, masses: Masses, grid: SparseGrid, degree: int) -> None:
+    def __init__(
+        self, exact: ExactSolution, masses: Masses, grid: SparseGrid, degree: Degree
+    ) -> None:
         self._exact, self._masses, self._grid, self._degree = exact, masses, grid, degree
+        self._sizes = sizes_of_degrees(degree, grid.dimensions)
 
     def coefficients(self, t: float) -> NDArray[np.float64]:
         """Return the hierarchical coefficients of f(t), projected onto the grid."""
@@ -53,7 +57,7 @@ class SeparableSolution:
 
     @cached_property
     def _projection(self) -> TimeCombination:
-        return TimeCombination(self._exact.parts, self._grid, self._degree + 1)
+        return TimeCombination(self._exact.parts, self._grid, self._sizes)
 
     @cached_property
     def _coordinates(self) -> OrthonormalCoordinates | None:
@@ -72,12 +76,12 @@ class SeparableSolution:
     @cached_property
     def _orthonormal_projection(self) -> TimeCombination:
         exact, grid = self._orthonormal
-        return TimeCombination(exact.parts, grid, self._degree + 1)
+        return TimeCombination(exact.parts, grid, self._sizes)
 
     @cached_property
     def _tail(self) -> NDArray[np.float64]:
-        return tail_matrix(*self._orthonormal, self._degree + 1)
+        return tail_matrix(*self._orthonormal, self._sizes)
 
     @cached_property
     def _norms(self) -> NDArray[np.float64]:
-        return norm_matrix(self._orthonormal[0], self._degree + 1)
+        return norm_matrix(self._orthonormal[0], self._sizes)

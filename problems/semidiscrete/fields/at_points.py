@@ -15,6 +15,7 @@ from ...discretization.interpolation.tables import point_tables
 from ...discretization.interpolation.transform import PointTransform
 from ...discretization.matrices.dg_matrices import volume_nodes
 from ...discretization.parts import FieldAtPoints, Masses
+from ...grids.degrees import of_each_axis
 from ...statement.axis import Axis
 from .evaluation import FieldEvaluation
 
@@ -75,18 +76,20 @@ class _AlongAxis:
 
     def __init__(self, axis: Axis, transform: PointTransform) -> None:
         grid, device = transform.grid, transform.device
-        k, m = transform.axes.index(axis), transform.degree_at_points + 1
-        tables = point_tables(grid.levels[k], transform.degree + 1, m)
+        k, dimensions = transform.axes.index(axis), grid.dimensions
+        sizes = [degree + 1 for degree in transform.degrees_at_points]
+        m, degree = sizes[k], of_each_axis(transform.degree, dimensions)[k]
+        tables = point_tables(grid.levels[k], degree + 1, m)
         count = 1 << grid.levels[k]
         sides = tables.sides[(np.arange(count) > 0) * 1]
         places = tables.places * count  # exact where a point is at an edge
         cells = np.where(sides < 0, np.ceil(places) - 1, np.floor(places)).astype(np.int64)
         # in the coordinate of a cell that is -1 and 1 at its ends, as Gauss points are
         local, self._cells = 2.0 * (places - cells) - 1.0, on_device(cells, device)
-        weights = _lagrange(volume_nodes(transform.degree), local)
+        weights = _lagrange(volume_nodes(degree), local)
         self._weights = on_device(weights, device)
-        shape = [grid.num_cells, *(m if j == k else 1 for j in range(grid.dimensions))]
-        self._shape, self._whole = shape, [grid.num_cells, *[m] * grid.dimensions]
+        shape = [grid.num_cells, *(m if j == k else 1 for j in range(dimensions))]
+        self._shape, self._whole = shape, [grid.num_cells, *sizes]
         self._rows = on_device(np.ascontiguousarray(grid.cells[:, k]), device)
 
     def __call__(self, values: Values) -> Values:

@@ -15,6 +15,7 @@ from ...discretization.interpolation.transform import PointTransform
 from ...discretization.pointwise import fields_at_points
 from ...discretization.space import DGSpace
 from ...discretization.terms.assemble_fields import SampledFields
+from ...grids.degrees import common_or_each
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.functions import sample_places
@@ -70,7 +71,7 @@ def electric_bounds(
         if initial is not None:
             periodic = [space.boundary[axis][0].kind == "periodic" for axis in electric.positions]
             values = ElectricValues(
-                electric, periodic, space.axes, grid, space.degree, space.masses
+                electric, periodic, space.axes, grid, common_or_each(space.degrees), space.masses
             )
             scale = float(np.abs(values(initial)[term.electric.number]).max())
         found.append(replace(term, electric=None) * scale)
@@ -102,7 +103,7 @@ def bounds_at_points(
             if term.function.linear:
                 rates = function.factor(sample_places(axes), t0)
             else:
-                transform = PointTransform(axes, grid, space.degree, extra=term.function.extra)
+                transform = PointTransform(axes, grid, space.degrees, extra=term.function.extra)
                 own = FieldsAtPoints(fields_at_points(term, axes, fields), transform, space.masses)
                 rate = function.slope if derivative is None else derivative.of_state
                 if is_flux and speed is not None:
@@ -147,7 +148,7 @@ def _evaluations(
     """Yield the evaluation of each field of a term."""
     for axis, field in term.fields:
         own = [fields.field(field, axis)]
-        yield FieldEvaluation(own, axis, space.axes, grid, space.degree, space.masses)
+        yield FieldEvaluation(own, axis, space.axes, grid, space.degrees, space.masses)
 
 
 def _largest(evaluate: FieldEvaluation, t0: float, initial: NDArray[np.float64]) -> float:

@@ -8,6 +8,7 @@ along an axis that is kept, and a row of n weights along one that is contracted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -89,11 +90,11 @@ class MomentComponents:
     ----------
     grid : SparseGrid
         The grid of the state.
-    n : int
-        Functions per cell and axis.
+    sizes : sequence of int
+        Functions per cell of each axis.
     axis : int
         The axis that is kept.
-    rows : sequence of mapping of int to ndarray, shape (cells_k, n), float64
+    rows : sequence of mapping of int to ndarray, shape (cells_k, n_k), float64
         For each moment the weights of each other axis k.
     cells : ndarray, shape (2^level,), int64
         The order of the axis's cells in the result.
@@ -109,14 +110,14 @@ class MomentComponents:
     def __init__(
         self,
         grid: SparseGrid,
-        n: int,
+        sizes: Sequence[int],
         axis: int,
         rows: Sequence[Mapping[int, Weights]],
         cells: NDArray[np.int64],
         device: str = "cpu",
     ) -> None:
-        self._n, self._num_cells = n, len(cells)
-        self._unknowns = grid.num_cells * n**grid.dimensions
+        self._sizes, self._axis, self._num_cells = tuple(sizes), axis, len(cells)
+        self._unknowns = grid.num_cells * math.prod(sizes)
         self._batch: BatchedKron | None = None
         self._present: Weights | None = None
         if all(not weights[1:].any() for row in rows for weights in row.values()):
@@ -125,7 +126,7 @@ class MomentComponents:
         order = np.empty_like(cells)
         order[cells] = np.arange(len(cells))
         outputs = order[grid.cells[:, axis]]
-        self._batch = contraction(grid, n, [axis], rows, outputs, len(cells), device)
+        self._batch = contraction(grid, sizes, [axis], rows, outputs, len(cells), device)
         self._contracted = grid, axis, rows, outputs
         self.weights = np.eye(len(rows))
 
@@ -137,7 +138,7 @@ class MomentComponents:
         cells: NDArray[np.int64],
         device: str,
     ) -> None:
-        n, d = self._n, grid.dimensions
+        n, d = self._sizes[axis], grid.dimensions
         one = np.ones(1)
         products = []
         for row in rows:
@@ -148,12 +149,13 @@ class MomentComponents:
         found = np.stack(products)  # (moments, functions of the other axes)
         used = np.flatnonzero(found.any(axis=0))
         self.weights = found[:, used]
-        behind = n ** (d - 1 - axis)
+        behind = math.prod(self._sizes[axis + 1 :])
         function = (used // behind) * behind * n + used % behind
         corner = np.zeros((len(cells), d), dtype=np.int64)
         corner[:, axis] = cells
         blocks = grid.find(corner)
-        places = np.maximum(blocks, 0)[None, :, None] * n**d + np.arange(n) * behind
+        starts = np.maximum(blocks, 0)[None, :, None] * math.prod(self._sizes)
+        places = starts + np.arange(n) * behind
         self._places = on_device((places + function[:, None, None]).reshape(len(used), -1), device)
         if (blocks < 0).any():
             present = np.repeat((blocks >= 0).astype(np.float64), n)
@@ -174,9 +176,9 @@ class MomentComponents:
         """
         if self._batch is not None:
             grid, axis, rows, outputs = self._contracted
-            if self._batch.num_products * self._n ** (grid.dimensions - 1) > max_entries:
+            if self._batch.num_products * math.prod(self._sizes) // self._sizes[axis] > max_entries:
                 return None
-            return _sparse_contraction(grid, self._n, axis, rows, outputs, self._num_cells)
+            return _sparse_contraction(grid, self._sizes, axis, rows, outputs, self._num_cells)
         columns = self._places.ravel()
         if columns.size > max_entries:
             return None
@@ -189,7 +191,7 @@ class MomentComponents:
 
 def contraction(
     grid: SparseGrid,
-    n: int,
+    sizes: Sequence[int],
     kept: Sequence[int],
     rows: Sequence[Mapping[int, Weights]],
     outputs: NDArray[np.int64],
@@ -198,15 +200,15 @@ def contraction(
 ) -> BatchedKron:
     """Return several contractions of a state as one batch of Kronecker products.
 
-    Each row has, for one of them, the weights (cells_k, n) of each axis k that is not kept;
+    Each row has, for one of them, the weights (cells_k, n_k) of each axis k that is not kept;
     ``outputs`` has, for each cell of the grid, the number of the block of the result that it
-    contributes to. The batch maps blocks (num_cells, n^d) to blocks (contractions · num_outputs,
-    n^kept), one result after another.
+    contributes to. The batch maps blocks (num_cells, Π n_k) to blocks (contractions · num_outputs,
+    Π n_k of those kept), one result after another.
     """
     d = grid.dimensions
     pools = [
         np.eye(n)[None] if k in kept else np.concatenate([row[k] for row in rows])[:, None]
-        for k in range(d)
+        for k, n in enumerate(sizes)
     ]
     inputs, targets, ids = [], [], []
     for number, row in enumerate(rows):
@@ -239,14 +241,14 @@ def _used_cells(grid: SparseGrid, row: Mapping[int, Weights]) -> NDArray[np.int6
 
 def _sparse_contraction(
     grid: SparseGrid,
-    n: int,
+    sizes: Sequence[int],
     axis: int,
     rows: Sequence[Mapping[int, Weights]],
     outputs: NDArray[np.int64],
     num_outputs: int,
 ) -> csr_array:
     """Return the matrix of `contraction` for one axis that is kept."""
-    functions = np.arange(n**grid.dimensions)
+    n, functions = sizes[axis], np.arange(math.prod(sizes))
     shape = len(rows) * num_outputs * n, grid.num_cells * len(functions)
     total = csr_array(shape)
     for number, row in enumerate(rows):

@@ -16,6 +16,7 @@ from ...discretization.fields.mixed_poisson import MixedPoisson
 from ...discretization.fields.modes import FieldPart
 from ...discretization.interpolation.position_points import PositionPoints
 from ...discretization.parts import ElectricOperator, Masses
+from ...grids.degrees import Degree, common_degree, of_each_axis
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.electric import Electric
@@ -39,13 +40,16 @@ class ElectricValues:
     axes : sequence of Axis
         All axes of the state.
     grid : SparseGrid
-    degree : int
+    degree : int or tuple of int
+        All axes must have the same.
     masses : sequence of (ndarray or None)
         Mass blocks of the axes with a volume element.
     device : {"cpu", "cuda"}
 
     Attributes
     ----------
+    degree : int
+        That of all axes.
     points : PositionPoints
         The points, and the maps between values there and states.
     positions : tuple of int
@@ -58,13 +62,15 @@ class ElectricValues:
         periodic: Sequence[bool],
         axes: Sequence[Axis],
         grid: SparseGrid,
-        degree: int,
+        degree: Degree,
         masses: Masses,
         device: str = "cpu",
     ) -> None:
+        degree = common_degree(of_each_axis(degree, len(axes)), electric.text())
         place = {axis: k for k, axis in enumerate(axes)}
         self._order = sorted(range(len(periodic)), key=lambda i: place[electric.positions[i]])
         self.positions = tuple(place[electric.positions[i]] for i in self._order)
+        self.degree = degree
         self.points = PositionPoints(axes, self.positions, grid, degree, device)
         self._levels = levels = [grid.levels[k] for k in self.positions]
         n, cells = degree + 1, [1 << level for level in levels]
@@ -82,7 +88,7 @@ class ElectricValues:
             rows.append(own)
         self._count, self._shape = len(rows), (*cells, *[n] * len(cells))
         self._moments = contraction(
-            grid, n, self.positions, rows, outputs, int(np.prod(cells)), device
+            grid, [n] * len(axes), self.positions, rows, outputs, int(np.prod(cells)), device
         )
         self._solution = MixedPoisson(
             [axes[k] for k in self.positions],

@@ -17,6 +17,7 @@ from batchkron.operators import on_device
 from ...discretization.fields.point_map import Channel, ChannelKind, PointMap
 from ...discretization.fields.points import CellPoints
 from ...discretization.parts import Masses
+from ...grids.degrees import Degree, of_each_axis
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.fields import (
@@ -123,8 +124,8 @@ class FieldEvaluation:
         All axes of the state.
     grid : SparseGrid
         The grid of the state.
-    degree : int
-        Polynomial degree.
+    degree : int or tuple of int
+        Polynomial degree, of all axes or of each.
     masses : sequence of (ndarray or None)
         Mass blocks of the axes with a volume element.
     device : {"cpu", "cuda"}
@@ -143,15 +144,15 @@ class FieldEvaluation:
         axis: Axis,
         axes: Sequence[Axis],
         grid: SparseGrid,
-        degree: int,
+        degree: Degree,
         masses: Masses,
         device: str = "cpu",
     ) -> None:
         place = list(axes).index(axis)
-        level = grid.levels[place]
+        level, degrees = grid.levels[place], of_each_axis(degree, len(axes))
         like = on_device(np.zeros(0), device)
         self._module = array_module(like)
-        self.points = CellPoints(axis, level, degree, self._module)
+        self.points = CellPoints(axis, level, degrees[place], self._module)
         self._axis, self._fields = axis, tuple(fields)
         self._nodes = list(dict.fromkeys(node for f in self._fields for node in nodes_of(f)))
         if masses[place] is not None:
@@ -185,10 +186,16 @@ class FieldEvaluation:
             for field in self._fields
             if field in self._given
         }
-        self._prepare_channels(axes, grid, masses, place, device)
+        self._prepare_channels(axes, grid, degrees, masses, place, device)
 
     def _prepare_channels(
-        self, axes: Sequence[Axis], grid: SparseGrid, masses: Masses, place: int, device: str
+        self,
+        axes: Sequence[Axis],
+        grid: SparseGrid,
+        degrees: Sequence[int],
+        masses: Masses,
+        place: int,
+        device: str,
     ) -> None:
         """Find what is linear in the state, and make the map that computes it."""
         points = self.points
@@ -237,23 +244,23 @@ class FieldEvaluation:
         if not channels:
             return
         moments = list(dict.fromkeys(key for _, part, _ in channels for key in part.moments))
-        degree, order = points.degree, {own: k for k, own in enumerate(axes)}
+        order = {own: k for k, own in enumerate(axes)}
 
         def weights(own: Axis, power: int, end: Axis | None) -> Values:
             k = order[own]
             if own == end:
-                return end_weights(own, grid.levels[k], degree, power)
-            return power_weights(own, grid.levels[k], degree, power, masses[k])
+                return end_weights(own, grid.levels[k], degrees[k], power)
+            return power_weights(own, grid.levels[k], degrees[k], power, masses[k])
 
         rows = [
             {order[own]: weights(own, power, end) for own, power in powers}
             for powers, end in moments
         ]
         mixed = [[part.moments.get(key, 0.0) for key in moments] for _, part, _ in channels]
-        n, level = degree + 1, points.level
+        level, sizes = points.level, tuple(degree + 1 for degree in degrees)
         cells = PointMap.order(level, device)
         self._find_components = partial(
-            MomentComponents, n=n, axis=place, rows=rows, cells=cells, device=device
+            MomentComponents, sizes=sizes, axis=place, rows=rows, cells=cells, device=device
         )
         self._components = self._find_components(grid)
         # the components once for each set of velocities, without the levels it does not resolve
@@ -268,7 +275,7 @@ class FieldEvaluation:
             whole[group] = own
             made.append(Channel(kind, tuple(whole.ravel().tolist())))
         self._mixed = np.array([channel.weights for channel in made])
-        self._map = PointMap(points.axis, level, degree, made, device)
+        self._map = PointMap(points.axis, level, points.degree, made, device)
 
     def _use_grid(self, grid: SparseGrid) -> None:
         self._coarse = {

@@ -11,6 +11,7 @@ from batchkron.arrays import to_host
 
 from ...discretization.basis.mesh_evaluation import evaluate_at
 from ...discretization.parts import Masses
+from ...grids.degrees import Degree, of_each_axis, sizes_of_degrees
 from ...grids.sparse_grid import SparseGrid, grid_text
 from ...statement.axis import Axis
 from ..time_combination import kron_on_grid
@@ -30,8 +31,8 @@ class Field:
         Its axes, in the problem's order.
     grid : SparseGrid
         The cells of these axes.
-    degree : int
-        Polynomial degree.
+    degree : int or tuple of int
+        Polynomial degree, of all axes or of each.
     coefficients : ndarray, shape (N,), float64
         Hierarchical coefficients, ordered as a problem's state, where the state is.
     masses : tuple of (ndarray or None)
@@ -50,7 +51,7 @@ class Field:
 
     axes: tuple[Axis, ...]
     grid: SparseGrid
-    degree: int
+    degree: Degree
     coefficients: NDArray[np.float64]
     masses: Masses
     has_integral: bool = True
@@ -93,11 +94,14 @@ class Field:
             If it is not known, see `batchkron.problems.Problem.field`.
         """
         self._check_integral()
+        degrees = of_each_axis(self.degree, len(self.axes))
         weights = [
-            power_weights(axis, level, self.degree, 0, mass).ravel()
-            for axis, level, mass in zip(self.axes, self.grid.levels, self.masses, strict=True)
+            power_weights(axis, level, degree, 0, mass).ravel()
+            for axis, level, degree, mass in zip(
+                self.axes, self.grid.levels, degrees, self.masses, strict=True
+            )
         ]
-        whole = kron_on_grid(weights, self.grid, self.degree + 1)
+        whole = kron_on_grid(weights, self.grid, sizes_of_degrees(degrees, len(degrees)))
         return float(whole @ to_host(self.coefficients, "coefficients"))
 
     def norm(self) -> float:

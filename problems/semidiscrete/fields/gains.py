@@ -95,16 +95,19 @@ class MaxwellianOfState:
     def __init__(self, problem: ProblemValue, gain: MaxwellianGain) -> None:
         x, v = gain.position, gain.velocity
         self._place = problem.axes.index(x)
-        self._nu, self._n = gain.nu, problem.degree + 1
-        self._kept = min(3, self._n)  # coefficients of 1, v, v² that are taken from the state
+        degrees = [problem.degrees[k] for k in (self._place, 1 - self._place)]
+        self._nu, self._sizes = gain.nu, tuple(degree + 1 for degree in degrees)
+        self._kept = min(
+            3, self._sizes[1]
+        )  # coefficients of 1, v, v² that are taken from the state
         grid, device = problem.grid, problem.device
         self._moments = FieldEvaluation(
             _moments_of(v), x, problem.axes, grid, problem.degree, problem.masses, device
         )
         levels = grid.levels
-        self._position = _Projection(x, levels[self._place], problem.degree, None, device)
+        self._position = _Projection(x, levels[self._place], degrees[0], None, device)
         self._velocity = _Projection(
-            v, levels[1 - self._place], problem.degree, self._n + _MORE_POINTS, device
+            v, levels[1 - self._place], degrees[1], self._sizes[1] + _MORE_POINTS, device
         )
         cells = grid.cells[:, [self._place, 1 - self._place]]
         module = array_module(on_device(np.zeros(0), device))
@@ -115,18 +118,19 @@ class MaxwellianOfState:
     def accumulate(self, t: float, u: Values, out: Values) -> None:
         """Add ν M of the state u to ``out``; time and errors as of `GainsOfState.accumulate`."""
         density, mean, theta = (part[:, :, None] for part in self._moments(t, u))
-        module, n = array_module(u), self._n
+        module, (n_x, n_v) = array_module(u), self._sizes
         points = self._velocity.points  # (points of all cells,)
         peaks = density / module.sqrt(2.0 * math.pi * theta)
         values = peaks * module.exp(-((points - mean) ** 2) / (2.0 * theta))
         along_v = self._velocity.hierarchical(values.reshape(-1, points.size))
         whole = self._position.hierarchical(along_v.T.reshape(along_v.shape[1], -1)).T
-        # (cells_x, n, cells_v, n), of which the grid has some blocks
-        shaped = whole.reshape(self._position.cells, n, self._velocity.cells, n)
+        # (cells_x, n_x, cells_v, n_v), of which the grid has some blocks
+        shaped = whole.reshape(self._position.cells, n_x, self._velocity.cells, n_v)
         blocks = shaped[self._cells_x, :, self._cells_v, :]
-        own = u.reshape(-1, n, n)
         if self._place == 1:
-            own = own.transpose(0, 2, 1)
+            own = u.reshape(-1, n_v, n_x).transpose(0, 2, 1)
+        else:
+            own = u.reshape(-1, n_x, n_v)
         blocks[self._coarse, :, : self._kept] = own[self._coarse, :, : self._kept]
         if self._place == 1:
             blocks = blocks.transpose(0, 2, 1)

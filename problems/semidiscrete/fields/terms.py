@@ -165,7 +165,7 @@ class FieldTerms:
 
     def __init__(self, problem: ProblemValue, terms: Sequence[OperatorTerm]) -> None:
         self._lock = threading.Lock()
-        self._terms, times = _with_own_modes(terms, problem.grid.levels, problem.degree + 1)
+        self._terms, times = _with_own_modes(terms, problem.grid.levels, problem.sizes)
         by_axis: dict[tuple[Axis, type], list[FieldMode]] = {}
         for term in self._terms:
             for mode in field_modes(term):
@@ -211,7 +211,7 @@ class FieldTerms:
         numbers = np.array([term.time(problem.t0) for term in self._terms])
         with building_on(backend_on(problem.device)):
             self._operator = SparseGridOperator(
-                problem.grid, listed, problem.degree + 1, coefficients=numbers
+                problem.grid, listed, problem.sizes, coefficients=numbers
             )
         self._places = {
             number: places[id(mode)]
@@ -312,7 +312,7 @@ class FieldTerms:
 
 
 def _with_own_modes(
-    terms: Sequence[OperatorTerm], levels: Sequence[int], n: int
+    terms: Sequence[OperatorTerm], levels: Sequence[int], sizes: Sequence[int]
 ) -> tuple[tuple[OperatorTerm, ...], list[tuple[ModeOperator | FieldMode, TimeFunction]]]:
     """Return terms with constant coefficients, and the modes that functions of time multiply.
 
@@ -337,7 +337,7 @@ def _with_own_modes(
         else:
             place = next((k for k in range(len(levels)) if k not in alone), 0)
             alone.add(place)
-            own = _identity(levels[place], n)
+            own = _identity(levels[place], sizes[place])
         modes = (*term.modes[:place], own, *term.modes[place + 1 :])
         times.append((own, term.time))
         found.append(replace(term, modes=modes, time=constant(1.0)))

@@ -42,7 +42,7 @@ class Cut:
         problem, weights = output.problem, {}
         for axis, at in self.places:
             k = output.place(axis)
-            weights[k] = point_weights(axis, problem.grid.levels[k], problem.degree, at)
+            weights[k] = point_weights(axis, problem.grid.levels[k], problem.degrees[k], at)
         for axis in self.summed:
             weights[output.place(axis)] = output.power(axis, 0)
         if not weights:

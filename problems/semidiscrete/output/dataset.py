@@ -73,9 +73,9 @@ def state_dataset(
 
 def _counts(problem: ProblemValue, axes: Sequence[Axis], points: int | Counts | None) -> list[int]:
     """Return the number of points along each axis."""
-    levels = [problem.grid.levels[problem.axes.index(axis)] for axis in axes]
+    places = [problem.axes.index(axis) for axis in axes]
     largest = max(1, int(_DEFAULT_POINTS ** (1.0 / len(axes)) + 1e-9))
-    default = [min((problem.degree + 1) << level, largest) for level in levels]
+    default = [min(problem.sizes[k] << problem.grid.levels[k], largest) for k in places]
     if points is None:
         return default
     if isinstance(points, Mapping):

@@ -16,6 +16,7 @@ from ...discretization.basis.mesh_evaluation import evaluate_at
 from ...discretization.basis.multiwavelets import MAX_DEGREE, legendre_values, to_hierarchical
 from ...discretization.basis.quadrature import gauss_rule
 from ...discretization.fields.sampling import sampled
+from ...grids.degrees import common_or_each
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from ...statement.electric import Electric, ElectricComponent
@@ -182,8 +183,8 @@ class Observables:
         points = {axis: finite_number(f"places[{axis}]", at) for axis, at in places.items()}
         weights = {}
         for axis, at in points.items():
-            k = self.place(axis)
-            weights[k] = point_weights(axis, self.problem.grid.levels[k], self.problem.degree, at)
+            k, problem = self.place(axis), self.problem
+            weights[k] = point_weights(axis, problem.grid.levels[k], problem.degrees[k], at)
         return self.contracted(u, weights, ("places", frozenset(points.items())))
 
     def integral(self, u: NDArray[np.float64]) -> float:
@@ -229,7 +230,7 @@ class Observables:
             self.place(axis)
         problem = self.problem
         weights = [self.power(axis, given.get(axis, 0)).ravel() for axis in problem.axes]
-        return on_device(kron_on_grid(weights, problem.grid, problem.degree + 1), problem.device)
+        return on_device(kron_on_grid(weights, problem.grid, problem.sizes), problem.device)
 
     def field(
         self,
@@ -420,7 +421,7 @@ class Observables:
         axes = tuple(problem.axes[k] for k in values.positions)
         coefficients = values.coefficients(u, component.number)
         masses = (None,) * len(axes)
-        return Field(axes, values.grid, problem.degree + 1, coefficients, masses)
+        return Field(axes, values.grid, values.degree + 1, coefficients, masses)
 
     @cached_property
     def _electric(self) -> dict[Electric, ElectricValues]:
@@ -433,9 +434,10 @@ class Observables:
             if len(known) == _MAX_EVALUATIONS:
                 known.clear()
             problem = self.problem
-            level = problem.grid.levels[self.place(axis)]
+            k = self.place(axis)
+            level, degree = problem.grid.levels[k], problem.degrees[k]
             known[expression] = FieldEvaluation(
-                [sampled(expression, axis, level, problem.degree)],
+                [sampled(expression, axis, level, degree)],
                 axis, problem.axes, problem.grid, problem.degree, problem.masses, problem.device,
             )  # fmt: skip
         return known[expression]
@@ -457,7 +459,7 @@ class Observables:
         """Return the weights of ∫ v^power … dV along an axis, for `contracted`."""
         k, problem = self.place(axis), self.problem
         level, mass = problem.grid.levels[k], problem.masses[k]
-        return power_weights(axis, level, problem.degree, power, mass)
+        return power_weights(axis, level, problem.degrees[k], power, mass)
 
     @cached_property
     def _whole(self) -> NDArray[np.float64]:
@@ -485,14 +487,15 @@ class Observables:
         if key not in self._contractions:
             cells, outputs = np.unique(grid.cells[:, kept], axis=0, return_inverse=True)
             left = SparseGrid.custom(cells, [grid.levels[k] for k in kept])
-            n, places = problem.degree + 1, outputs.ravel()
-            batch = contraction(grid, n, kept, [weights], places, left.num_cells, problem.device)
+            place = outputs.ravel(), left.num_cells, problem.device
+            batch = contraction(grid, problem.sizes, kept, [weights], *place)
             self._contractions[key] = left, batch
         left, batch = self._contractions[key]
         blocks = batch.apply(u.reshape(grid.num_cells, -1))
         axes = tuple(problem.axes[k] for k in kept)
         masses = tuple(problem.masses[k] for k in kept)
-        return Field(axes, left, problem.degree, blocks.reshape(-1), masses)
+        degree = common_or_each([problem.degrees[k] for k in kept])
+        return Field(axes, left, degree, blocks.reshape(-1), masses)
 
     @cached_property
     def _known(self) -> OnGrid:

@@ -68,7 +68,7 @@ def own_error(state, functions, amplitude):
     remainders = np.stack([remainder_gram([f], axis, lvl, state.degree) for f, axis, lvl in sides])
     exact = ExactSolution((vector,), remainders)
     n = state.degree + 1
-    tail = amplitude**2 * tail_matrix(exact, state.grid, n)[0, 0]
+    tail = amplitude**2 * tail_matrix(exact, state.grid, (n, n))[0, 0]
     blocks = [f.reshape(-1, n)[state.grid.cells[:, k]] for k, f in enumerate(factors)]
     projected = amplitude * np.einsum("bi,bj->bij", *blocks).ravel()
     return np.sqrt(((state.coefficients - projected) ** 2).sum() + tail)

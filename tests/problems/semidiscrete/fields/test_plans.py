@@ -155,7 +155,7 @@ def test_components_as_a_sparse_matrix(rng, place, dense, gap):
                 own[k] = weights
         rows.append(own)
     rows.append({k: 0.0 * weights for k, weights in rows[0].items()})
-    components = MomentComponents(grid, n, place, rows, cells)
+    components = MomentComponents(grid, (n,) * 3, place, rows, cells)
     u = rng.standard_normal(grid.num_cells * n**3)
     matrix = components.sparse(1 << 20)
     np.testing.assert_allclose((matrix @ u).reshape(components(u).shape), components(u), atol=1e-13)
