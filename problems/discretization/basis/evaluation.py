@@ -64,8 +64,8 @@ def _evaluate(
         present = np.flatnonzero(rows >= 0)
         values = blocks[rows[present]]
         for k in reversed(range(len(axes))):
-            shape, level = shapes[k], levels[k]
-            values = values.reshape(len(present), -1, degrees[k] + 1)
+            shape, level, n = shapes[k], levels[k], degrees[k] + 1
+            values = values.reshape(len(present), values.shape[1] // n, n)
             values = np.einsum("paj,pj->pa", values, shape[present, level])
         total[present] += values[:, 0]
     return total

@@ -203,7 +203,8 @@ def test_the_first_wrong_entry_is_named(rng, written, change, text):
 def test_versions_have_rules(rng, tmp_path, written):
     attributes, datasets = foreign(rng)
     for version, text in [
-        (4, "newer than version 3 that this batchkron reads; update batchkron"),
+        (5, "newer than version 4 that this batchkron reads; update batchkron"),
+        (4, "attribute 'content_hash' is None"),
         (2, "attribute 'content_hash' is None"),
         (1, "attribute 'content_hash' is None"),
     ]:

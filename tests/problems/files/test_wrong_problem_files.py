@@ -100,7 +100,7 @@ LIES = {
         lambda document: changed(document, datasets={"sources/explicit": np.ones(1, np.int64)}),
         r"dataset 'sources/explicit' has shape \(1,\)",
     ),
-    "wrong version": (attribute(format_version=4), "'format_version' is 4"),
+    "wrong version": (attribute(format_version=5), "'format_version' is 5"),
     "wrong format": (attribute(format="batchkron"), "attribute 'format' is 'batchkron'"),
     "a rule with more": (rule(code="print(1)"), "'adapt/rule' is no object of tol, every"),
     "a rule that is no object": (text("adapt/rule", "[]"), "'adapt/rule'"),

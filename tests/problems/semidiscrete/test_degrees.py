@@ -1,9 +1,12 @@
 """Problems whose axes have different polynomial degrees."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from batchkron.distributed import distribute, simulate
+from batchkron.errors import ProblemFileError
 from batchkron.problems import (
     PDE,
     Axis,
@@ -30,6 +33,9 @@ from batchkron.problems.discretization.matrices.dg_matrices import (
     grad_matrix,
     mass_matrix,
 )
+from batchkron.problems.files.decode import decode_problem
+from batchkron.problems.files.encode import encode_problem
+from batchkron.problems.semidiscrete.value import content_of
 from batchkron.solvers import Adapt, evolve, preconditioners
 
 X, V = Axis("x", -1.0, 2.0), Axis("v", -3.0, 3.0)
@@ -296,6 +302,29 @@ def test_files(tmp_path):
         assert loaded.content_hash == problem.content_hash
         u = np.random.default_rng(1).standard_normal(problem.unknowns)
         np.testing.assert_array_equal(rate(loaded, u, 0.3), rate(problem, u, 0.3))
+
+
+@pytest.mark.parametrize("degrees", [[3, 3], [2, 4], [2, 3, 1], [-1, 3], [[2, 3]]], ids=str)
+def test_files_with_other_degrees_are_refused(degrees):
+    document = written()
+    datasets = {**document.datasets, "basis/degrees": np.array(degrees)}
+    with pytest.raises(ProblemFileError, match="dataset 'basis/degrees'"):
+        decode_problem(replace(document, datasets=datasets))
+
+
+@pytest.mark.parametrize("place", [(0, 3, 0), (0, 0, 3)], ids=["row", "column"])
+def test_files_with_more_than_an_operator_are_refused(place):
+    document = written()
+    blocks = document.datasets["operators/blocks"].copy()
+    blocks[place] = 1.0
+    datasets = {**document.datasets, "operators/blocks": blocks}
+    with pytest.raises(ProblemFileError, match="beyond the 3 functions of operator 0"):
+        decode_problem(replace(document, datasets=datasets))
+
+
+def written():
+    problem = discretized(div(X, -1.0), "periodic", initial=0.0)
+    return encode_problem(content_of(problem))
 
 
 def test_the_grid_follows():
