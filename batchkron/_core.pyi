@@ -162,9 +162,10 @@ class _SweepPlan:
     def __init__(
         self,
         sizes: Sequence[int],
+        given: Sequence[int],
         vectors: Sequence[tuple[int, int]],
         steps: Sequence[
-            tuple[int, bool, Sequence[tuple[int, int, int, _Indices, _Indices, _Indices]]]
+            tuple[int, bool, bool, Sequence[tuple[int, int, int, _Indices, _Indices, _Indices]]]
         ],
         matrices: Sequence[_Array],
     ) -> None: ...

@@ -168,11 +168,11 @@ class SweepPlan:
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         """Add to y, or overwrite it."""
-        shape = (self.sweeps.block_size, inner)
+        shape = self.sweeps.block_size, inner
         counts = [vector.blocks for vector in self.sweeps.vectors]
         result: Array = np.zeros((outer, counts[1], *shape), y.dtype)
         for place in range(outer):
-            source = x.reshape(outer, counts[0], *shape)[place]
+            source = x.reshape(outer, counts[0], self.sweeps.input_block_size, inner)[place]
             vectors = [source, result[place]]
             vectors += [np.empty((count, *shape), y.dtype) for count in counts[2:]]
             self._take_steps(vectors, inner)
@@ -180,18 +180,25 @@ class SweepPlan:
         y[...] = y + product if accumulate else product
 
     def _take_steps(self, vectors: list[Array], inner: int) -> None:
-        sizes, matrices = self.sweeps.sizes, iter(self.matrices)
+        sizes, given_sizes = self.sweeps.sizes, self.sweeps.given
+        matrices = iter(self.matrices)
         for step in self.sweeps.steps:
             target = vectors[step.target]
             if not step.adds:
                 target[...] = 0
+            if step.adds_x:
+                target += vectors[0]
             for part in step.parts:
-                middle = (-1, math.prod(sizes[: part.mode]), sizes[part.mode])
-                shape = (*middle, math.prod(sizes[part.mode + 1 :]) * inner)
+                before, behind = sizes[: part.mode], sizes[part.mode + 1 :]
+                shapes = (
+                    (-1, math.prod(before), own[part.mode], math.prod(behind) * inner)
+                    for own in (given_sizes, sizes)
+                )
+                shape, target_shape = shapes
                 given = vectors[part.source].reshape(shape)[part.children]
                 nodes = np.repeat(np.arange(len(target)), np.diff(part.starts))
                 products = np.einsum("epq,elqr->elpr", next(matrices)[part.ids], given)
-                np.add.at(target.reshape(shape), nodes, products)
+                np.add.at(target.reshape(target_shape), nodes, products)
 
 
 class KronSparseProduct:

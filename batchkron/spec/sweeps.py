@@ -55,25 +55,43 @@ class SweepPart(NamedTuple):
 class SweepStep(NamedTuple):
     """The computation of one vector as a sum of multiplies.
 
-    ``target``: number of the vector that is written.
-    ``adds``: whether the sum is added to the target's values; otherwise these are overwritten.
-    ``parts``: the terms of the sum.
+    Attributes
+    ----------
+    target : int
+        Number of the vector that is written.
+    adds : bool
+        Whether the sum is added to the target's values; otherwise these are overwritten.
+    parts : tuple of SweepPart
+        The terms of the sum.
+    adds_x : bool
+        Whether x, which then has blocks as the target, is added, too.
     """
 
     target: int
     adds: bool
     parts: tuple[SweepPart, ...]
+    adds_x: bool = False
 
 
 class SweepList(NamedTuple):
     """All steps of an operator, in the order in which they run.
 
-    ``sizes``: size of each mode of a block.
-    ``steps``: the last ones write vector 1, which is y.
-    ``dtype``: of the matrices and the vectors.
+    Attributes
+    ----------
+    sizes : tuple of int
+        Size of each mode of a block.
+    given : tuple of int
+        The same of a block of x. They differ along one mode at most, along which all parts read x
+        then.
+    vectors : tuple of SweepVector
+    steps : tuple of SweepStep
+        The last ones write vector 1, which is y.
+    dtype : dtype
+        Of the matrices and the vectors.
     """
 
     sizes: tuple[int, ...]
+    given: tuple[int, ...]
     vectors: tuple[SweepVector, ...]
     steps: tuple[SweepStep, ...]
     dtype: np.dtype[Any]
@@ -84,6 +102,11 @@ class SweepList(NamedTuple):
         return math.prod(self.sizes)
 
     @property
+    def input_block_size(self) -> int:
+        """Number of elements of a block of x."""
+        return math.prod(self.given)
+
+    @property
     def num_edges(self) -> int:
         """Number of edges of all steps together."""
         return sum(len(part.ids) for step in self.steps for part in step.parts)
@@ -92,5 +115,5 @@ class SweepList(NamedTuple):
     def multiply_adds(self) -> int:
         """Number of multiply-adds of all steps, for one vector x."""
         return self.block_size * sum(
-            len(part.ids) * self.sizes[part.mode] for step in self.steps for part in step.parts
+            len(part.ids) * self.given[part.mode] for step in self.steps for part in step.parts
         )

@@ -19,8 +19,9 @@ constexpr Index kMaxBlocks = Index(1) << 31;  // of a vector: indices of blocks 
 // A part of a step as Python gives it: number of the source vector, mode, number of matrices, and
 // of the edges starts, ids and children (EdgeLists).
 using GivenPart = std::tuple<Index, Index, Index, Indices, Indices, Indices>;
-// A step: number of the target vector, whether it keeps the target's values, parts (SweepStep).
-using GivenStep = std::tuple<Index, bool, std::vector<GivenPart>>;
+// A step: number of the target vector, whether it keeps the target's values, whether x is added,
+// parts (SweepStep).
+using GivenStep = std::tuple<Index, bool, bool, std::vector<GivenPart>>;
 
 void expect_below(Index value, Index stop, const char* name) {
   if (value < 0 || value >= stop) fail(name, "in range");
@@ -42,29 +43,46 @@ SweepPart checked_part(const GivenPart& given, const SweepShape& shape, Index no
   return {source, mode, num_matrices, EdgeLists(nodes, start, ids.data(), children.data())};
 }
 
-SweepShape checked_shape(const std::vector<Index>& sizes,
+// Blocks of x may have another size along one mode, along which all parts read x then.
+void check_given(const SweepShape& shape) {
+  for (std::size_t mode = 0; mode < shape.sizes.size(); ++mode) {
+    if (shape.given[mode] == shape.sizes[mode]) continue;
+    for (const SweepStep& step : shape.steps)
+      for (const SweepPart& part : step.parts)
+        if (part.mode != Index(mode) || part.source != 0)
+          fail("a part", "along the mode in which blocks of x have another size");
+  }
+}
+
+SweepShape checked_shape(const std::vector<Index>& sizes, const std::vector<Index>& given,
                          const std::vector<std::pair<Index, Index>>& vectors,
                          const std::vector<GivenStep>& steps) {
   SweepShape shape;
   shape.sizes = sizes;
-  for (const Index size : sizes)
-    if (size < 1) fail("sizes", "positive");
+  shape.given = given;
+  for (const auto& own : {sizes, given})
+    for (const Index size : own)
+      if (size < 1) fail("sizes", "positive");
+  if (given.size() != sizes.size()) fail("the sizes given", "one for each mode");
   for (const auto& [start, count] : vectors) {
     if (start < 0 || start > kMaxBlocks || count < 0 || count > kMaxBlocks)
       fail("a vector", "of a place and size from 0 to 2^31");
     shape.vectors.push_back({start, count});
   }
   if (vectors.size() < 2) fail("vectors", "at least two");
-  for (const auto& [target, adds, parts] : steps) {
+  for (const auto& [target, adds, adds_x, parts] : steps) {
     expect_below(target - 1, Index(vectors.size()) - 1, "a target");
-    if (parts.empty()) fail("the parts of a step", "at least one");
-    SweepStep step{target, adds, {}};
+    if (parts.empty() && !adds_x) fail("the parts of a step", "at least one");
+    if (adds_x && (shape.vectors[target].count != shape.vectors[0].count || given != sizes))
+      fail("x", "of the shape of the vector that it is added to");
+    SweepStep step{target, adds, adds_x, {}};
     for (const GivenPart& part : parts) {
       if (std::get<0>(part) == target) fail("a source", "another vector than the target");
       step.parts.push_back(checked_part(part, shape, shape.vectors[target].count));
     }
     shape.steps.push_back(std::move(step));
   }
+  check_given(shape);
   return shape;
 }
 
@@ -77,9 +95,10 @@ struct BoundSweeps {
   SweepPlan<T> plan;
   Array<T> values;  // those that `gather` copies
 
-  BoundSweeps(const std::vector<Index>& sizes, const std::vector<std::pair<Index, Index>>& vectors,
+  BoundSweeps(const std::vector<Index>& sizes, const std::vector<Index>& given,
+              const std::vector<std::pair<Index, Index>>& vectors,
               const std::vector<GivenStep>& steps, const std::vector<py::array>& matrices)
-      : plan(checked_shape(sizes, vectors, steps)) {
+      : plan(checked_shape(sizes, given, vectors, steps)) {
     set_values(matrices);
   }
 
@@ -89,24 +108,21 @@ struct BoundSweeps {
     for (const SweepStep& step : plan.shape().steps)
       for (const SweepPart& part : step.parts) {
         if (next == matrices.size()) fail("matrices", "one array per part");
-        const Index n = plan.shape().sizes[part.mode];
-        values.push_back(read<T>(matrices[next++], part.num_matrices * n * n, "matrices"));
+        const Index entries = entries_of(part);
+        values.push_back(read<T>(matrices[next++], entries, "matrices"));
       }
     if (next != matrices.size()) fail("matrices", "one array per part");
     plan.matrices().set(values);
   }
 
   // Links the matrices of some parts to an array of `count` values, which is returned: for each
-  // part its number, the places (num_matrices, n, n) of its entries among the values, and a factor
+  // part its number, the places (num_matrices, n, C) of its entries among the values, and a factor
   // that multiplies them.
   py::array link(const std::vector<LinkedPart>& parts, Index count) {
     if (count < 0 || count >= kMaxBlocks) fail("the number of values", "below 2^31");
     std::vector<Index> sizes;  // [part]: entries of its matrices
     for (const SweepStep& step : plan.shape().steps)
-      for (const SweepPart& part : step.parts) {
-        const Index n = plan.shape().sizes[std::size_t(part.mode)];
-        sizes.push_back(part.num_matrices * n * n);
-      }
+      for (const SweepPart& part : step.parts) sizes.push_back(entries_of(part));
     std::vector<typename SweepMatrices<T>::Linked> given;
     for (const auto& [number, places, scale] : parts) {
       expect_below(number, Index(sizes.size()), "a part");
@@ -138,6 +154,11 @@ struct BoundSweeps {
   }
 
  private:
+  // Of all matrices of a part.
+  Index entries_of(const SweepPart& part) const {
+    const std::size_t mode = std::size_t(part.mode);
+    return part.num_matrices * plan.shape().sizes[mode] * plan.shape().given[mode];
+  }
   // Number and elements of the blocks of x or y.
   std::pair<Index, Index> blocks(std::size_t vector) const {
     const Index count = plan.shape().vectors[vector].count;
@@ -149,9 +170,10 @@ template <class T>
 void register_plan(py::module_& module, const char* name) {
   using Plan = BoundSweeps<T>;
   py::class_<Plan>(module, name)
-      .def(py::init<const std::vector<Index>&, const std::vector<std::pair<Index, Index>>&,
-                    const std::vector<GivenStep>&, const std::vector<py::array>&>(),
-           py::arg("sizes"), py::arg("vectors"), py::arg("steps"), py::arg("matrices"))
+      .def(py::init<const std::vector<Index>&, const std::vector<Index>&,
+                    const std::vector<std::pair<Index, Index>>&, const std::vector<GivenStep>&,
+                    const std::vector<py::array>&>(),
+           py::arg("sizes"), py::arg("given"), py::arg("vectors"), py::arg("steps"), py::arg("matrices"))
       .def("set_values", &Plan::set_values, py::arg("matrices"))
       .def("link", &Plan::link, py::arg("parts"), py::arg("count"))
       .def("gather", &Plan::gather)

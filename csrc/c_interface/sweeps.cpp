@@ -39,7 +39,7 @@ SweepStep checked_step(const bk_sweep_step& given, const SweepShape& shape) {
   expect_below(given.target - 1, Index(shape.vectors.size()) - 1, "the target of a step, less 1,");
   expect_size(given.num_parts, "num_parts", 1);
   expect(given.parts != nullptr, "the parts of a step are null");
-  SweepStep step{given.target, given.adds != 0, {}};
+  SweepStep step{given.target, given.adds != 0, false, {}};
   for (std::int32_t i = 0; i < given.num_parts; ++i) {
     expect(given.parts[i].source != given.target, "a part reads the vector that its step writes");
     step.parts.push_back(
@@ -125,6 +125,7 @@ bk_status bk_sweeps_create(bk_sweeps** sweeps, bk_dtype dtype, int32_t num_modes
       expect_size(sizes[k], "a size of a block", 1);
       shape.sizes.push_back(sizes[k]);
     }
+    shape.given = shape.sizes;
     for (Index v = 0; v < num_vectors; ++v) {
       expect_below(vector_starts[v], kMaxBlocks, "the start of a vector");
       expect_below(vector_counts[v], kMaxBlocks, "the number of blocks of a vector");

@@ -163,10 +163,12 @@ class CpuBackend(HostBackend, KrylovBackend):
         """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
         check_environment()
         steps = [
-            (step.target, step.adds, [_in_32_bits(part) for part in step.parts])
+            (step.target, step.adds, step.adds_x, [_in_32_bits(part) for part in step.parts])
             for step in sweeps.steps
         ]
-        return _SWEEP_PLANS[sweeps.dtype](sweeps.sizes, sweeps.vectors, steps, matrices)
+        return _SWEEP_PLANS[sweeps.dtype](
+            sweeps.sizes, sweeps.given, sweeps.vectors, steps, matrices
+        )
 
     def kron_sparse_product(
         self, values: Array, precision: Precision | None = None

@@ -57,6 +57,11 @@ class DistributedSweeps(DistributedOperator):
         rows: int,
         bounds: tuple[int, ...],
     ) -> None:
+        if spec.given != spec.sizes or spec.plus_identity:
+            raise ValueError(
+                f"the operator maps blocks of {spec.given} functions to blocks of {spec.sizes}, or "
+                "has plus_identity; only sums of terms that keep sizes are dealt out"
+            )
         listing, cells = listed
         self._spec = spec
         self.plan = plan = plan_sweeps(listing, cells, bounds)
@@ -254,7 +259,7 @@ class _Multiplies:
         if self.parts:
             vectors = (SweepVector(0, blocks), SweepVector(0, results))
             steps = (SweepStep(Y, adds, tuple(self.parts)),)
-            listed = SweepList(spec.sizes, vectors, steps, spec.dtype)
+            listed = SweepList(spec.sizes, spec.given, vectors, steps, spec.dtype)
             self.plan = backend.sweep_plan(listed, _matrices(self.sums, spec))
 
     def run(self, sources: Array, target: Array, inner: int, alpha: complex, adds: bool) -> bool:

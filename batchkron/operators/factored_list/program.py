@@ -173,7 +173,7 @@ class _Steps:
             vectors.append(SweepVector(start, systems * count))
             start += systems * count
         sizes = tuple(pool.shape[-1] for pool in spec.pools)
-        return SweepList(sizes, tuple(vectors), tuple(steps), spec.dtype)
+        return SweepList(sizes, sizes, tuple(vectors), tuple(steps), spec.dtype)
 
     def _parts(self, layer: int, edges: Edges, targets: int) -> list[SweepPart]:
         """Return the parts of a step that read a layer: one for each mode with edges."""

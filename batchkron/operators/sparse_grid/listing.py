@@ -32,14 +32,14 @@ class SweepSum(NamedTuple):
     """The matrix of one sweep, Σ c_t A_t, of which ``number`` blocks of ``size`` are used."""
 
     number: int
-    size: int
+    size: tuple[int, int]
     shares: tuple[_Share, ...]
 
     def blocks(self, spec: SweepSpec) -> Array:
-        """Return the blocks of the sum, (number, n, n), perhaps one matrix's own array."""
+        """Return the blocks of the sum, (number, *size), perhaps one matrix's own array."""
         if len(self.shares) == 1 and self.shares[0].matrix >= 0:  # all blocks are this matrix's
             return self._scaled(self.shares[0], spec)
-        result = np.zeros((self.number, self.size, self.size), spec.dtype)
+        result = np.zeros((self.number, *self.size), spec.dtype)
         for share in self.shares:
             result[share.target] += self._scaled(share, spec)
         return result
@@ -63,7 +63,7 @@ class SweepSum(NamedTuple):
     def _scaled(self, share: _Share, spec: SweepSpec) -> Array:
         """Return the blocks that a share adds, (entries, n, n)."""
         if share.matrix < 0:
-            found = np.eye(self.size, dtype=spec.dtype)
+            found = np.eye(*self.size, dtype=spec.dtype)
         else:
             found = spec.matrices[share.matrix].blocks[share.source]
         scale = 1 if share.term < 0 else spec.coefficients[share.term]
@@ -126,9 +126,12 @@ class SweepListing:
         self._cells: list[Ids] = [cells, cells]
         self._steps: list[SweepStep] = []
         self._sums: list[SweepSum] = []
-        self._sizes = spec.sizes
+        self._sizes = list(zip(spec.sizes, spec.given, strict=True))
         self._emit(stage, _Vector(0, cells), _Vector(1, cells), 0, False)
-        self.sweeps = SweepList(spec.sizes, tuple(self._vectors), tuple(self._steps), spec.dtype)
+        if spec.plus_identity:
+            self._add_identity()
+        lists = tuple(self._vectors), tuple(self._steps)
+        self.sweeps = SweepList(spec.sizes, spec.given, *lists, spec.dtype)
         self.sums, self.cells = tuple(self._sums), tuple(self._cells)
 
     def _emit(self, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool) -> None:
@@ -182,6 +185,14 @@ class SweepListing:
             ids,
             _places(source.cells)[edges.inputs],
         )
+
+    def _add_identity(self) -> None:
+        """Let the first step that writes y add x; without one, let a step do that alone."""
+        for number, step in enumerate(self._steps):
+            if step.target == 1:
+                self._steps[number] = step._replace(adds_x=True)
+                return
+        self._steps.append(SweepStep(1, False, (), adds_x=True))
 
     def _append(self, target: _Vector, adds: bool, parts: Sequence[SweepPart]) -> None:
         self._steps.append(SweepStep(target.number, adds, tuple(parts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -85,6 +86,13 @@ class SparseGridOperator(BlockOperator):
         For each mode the orthogonal two-scale filters H0, H1, G0, G1 of its hierarchical basis, for
         preconditioners (`KroneckerTerms.transforms`); products do not depend on them.
 
+    inputs : int or sequence of int, optional
+        Functions per 1-D cell of the vectors that it is applied to; n by default. They may differ
+        along one mode, along which alone all terms act then, with blocks (n, inputs). Maps between
+        other vectors are products of such operators.
+    plus_identity : bool
+        Whether the identity is added to the sum of the terms, without products.
+
     Attributes
     ----------
     num_added_cells : int
@@ -141,8 +149,11 @@ class SparseGridOperator(BlockOperator):
         coefficients: ArrayLike | None = None,
         extend: bool = True,
         transforms: Sequence[ArrayLike | None] | None = None,
+        inputs: int | Sequence[int] | None = None,
+        plus_identity: bool = False,
     ) -> None:
-        self._prepare(sweep_spec(grid, terms, n, coefficients, transforms), extend, _Known())
+        spec = sweep_spec(grid, terms, n, coefficients, transforms, inputs, plus_identity)
+        self._prepare(spec, extend, _Known())
 
     @classmethod
     def _from_spec(cls, spec: SweepSpec) -> SparseGridOperator:
@@ -175,10 +186,11 @@ class SparseGridOperator(BlockOperator):
         for profiles in (*grid.profiles.values(), *hull.profiles.values()):
             profiles.forget_others(used)
         self._known = _Known(grid.profiles, hull.profiles, sums)
-        shape = (len(grid), spec.block_size)
-        self._input_shape = self._output_shape = shape
+        self._input_shape = len(grid), spec.input_block_size
+        self._output_shape = len(grid), spec.block_size
         self.num_added_cells = num_added
-        super().__init__((shape[0] * shape[1],) * 2, spec.dtype)
+        rows, columns = (math.prod(shape) for shape in (self._output_shape, self._input_shape))
+        super().__init__((rows, columns), spec.dtype)
         self._apply_fast = self._program.apply_fast
 
     def on_grid(self, grid: Any, *, extend: bool = True) -> SparseGridOperator:
@@ -382,6 +394,8 @@ class SparseGridOperator(BlockOperator):
 
     def diagonal(self) -> Array:
         """Return the diagonal, (N,), from the factors' diagonals."""
+        if self.shape[0] != self.shape[1]:
+            raise ValueError(f"the operator has shape {self.shape}; expected a square one")
         result = diagonal(self._spec).reshape(-1)
         return self._arrays.asarray(result)  # type: ignore[no-any-return]
 

@@ -13,6 +13,7 @@ __all__ = ["diagonal", "rows_as_products"]
 
 def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
     """Return the Kronecker products whose sums are the output blocks of the given cells."""
+    spec = spec.with_identity_term
     # Where each matrix's blocks begin in the pool; the last entry is the identity's.
     starts = np.cumsum([0, *[len(matrix.rows) for matrix in spec.matrices]])
     along = [np.unique(column, return_inverse=True) for column in spec.cells.T]
@@ -46,18 +47,18 @@ def rows_as_products(spec: SweepSpec, rows: Ids) -> BatchSpec:
 
 
 def _pool(spec: SweepSpec, mode: int) -> Array:
-    """Return a pool of all matrices' blocks and the identity, (1, count, n, n).
+    """Return a pool of all matrices' blocks and the identity, (1, count, n, inputs).
 
     Blocks of another size are zero: no term uses them along this mode.
     """
-    size = spec.sizes[mode]
+    size = spec.sizes[mode], spec.given[mode]
     fit = [
         matrix.blocks
-        if matrix.blocks.shape[1] == size
-        else np.zeros((len(matrix.rows), size, size), spec.dtype)
+        if matrix.blocks.shape[1:] == size
+        else np.zeros((len(matrix.rows), *size), spec.dtype)
         for matrix in spec.matrices
     ]
-    return np.concatenate([*fit, np.eye(size, dtype=spec.dtype)[None]])[None]
+    return np.concatenate([*fit, np.eye(*size, dtype=spec.dtype)[None]])[None]
 
 
 def _blocks_of(spec: SweepSpec, number: int, row: int, along: tuple[Ids, Ids], inputs: Ids) -> Ids:
@@ -79,6 +80,7 @@ def _blocks_of(spec: SweepSpec, number: int, row: int, along: tuple[Ids, Ids], i
 
 def diagonal(spec: SweepSpec) -> Array:
     """Return the diagonal of an operator, (cells, elements of a block)."""
+    spec = spec.with_identity_term
     result = np.zeros((len(spec.cells), spec.block_size), spec.dtype)
     for scale, modes in zip(spec.coefficients, spec.terms, strict=True):
         entries = np.full((len(spec.cells), 1), scale, spec.dtype)

@@ -63,29 +63,54 @@ class BlockMatrix(NamedTuple):
 class SweepSpec:
     """The sum of c_t ⊗_k A_tk over the terms t, restricted to a set of cells.
 
-    ``cells`` (ndarray of int64, (num_cells, modes)): multi-indices of hierarchical cells; rows are
-      distinct.
-    ``sizes``: basis functions per 1-D cell, for each mode.
-    ``matrices``: the distinct 1-D operators, of dtype ``dtype``.
-    ``terms`` (tuple of tuples of int): for each term and mode the index of a matrix, -1 for the
-      identity.
-    ``coefficients`` (ndarray of dtype ``dtype``, (terms,)).
-    ``transforms`` (tuple of (ndarray (4, n, n) or None)): as of `KroneckerTerms`; products do not
-      depend on them.
+    Attributes
+    ----------
+    cells : ndarray of int64, (num_cells, modes)
+        Multi-indices of hierarchical cells; rows are distinct.
+    sizes : tuple of int
+        Basis functions per 1-D cell, for each mode.
+    given : tuple of int
+        Those of the vectors that it acts on; they differ along one mode at most, along which alone
+        all terms act then.
+    matrices : tuple of BlockMatrix
+        The distinct 1-D operators, of dtype ``dtype``.
+    terms : tuple of tuples of int
+        For each term and mode the index of a matrix, -1 for the identity.
+    coefficients : ndarray of dtype ``dtype``, (terms,)
+    transforms : tuple of (ndarray (4, n, n) or None), optional
+        As of `KroneckerTerms`; products do not depend on them.
+    plus_identity : bool
+        Whether the identity is added to the sum.
     """
 
     cells: Ids
     sizes: tuple[int, ...]
+    given: tuple[int, ...]
     matrices: tuple[BlockMatrix, ...]
     terms: tuple[tuple[int, ...], ...]
     coefficients: Array
     dtype: np.dtype[Any]
     transforms: tuple[Array | None, ...] | None = field(default=None, compare=False)
+    plus_identity: bool = False
 
     @property
     def block_size(self) -> int:
         """Elements of one block."""
         return math.prod(self.sizes)
+
+    @property
+    def with_identity_term(self) -> SweepSpec:
+        """The same operator with the identity as one of the terms, if it is added to them."""
+        if not self.plus_identity:
+            return self
+        terms = *self.terms, (-1,) * len(self.sizes)
+        scale = np.append(self.coefficients, self.dtype.type(1))
+        return replace(self, terms=terms, coefficients=scale, plus_identity=False)
+
+    @property
+    def input_block_size(self) -> int:
+        """Elements of one block of the vectors that it acts on."""
+        return math.prod(self.given)
 
 
 def sweep_spec(
@@ -94,13 +119,16 @@ def sweep_spec(
     n: int | Sequence[int],
     coefficients: ArrayLike | None,
     transforms: Sequence[ArrayLike | None] | None = None,
+    inputs: int | Sequence[int] | None = None,
+    plus_identity: bool = False,
 ) -> SweepSpec:
     """Validate a grid and terms, and copy them.
 
     Raises `ValueError`, `TypeError`, `IndexError` as documented for `batchkron.SparseGridOperator`.
     """
     cells = checked_cells(getattr(grid, "cells", grid))
-    sizes = _checked_sizes(n, cells.shape[1])
+    sizes = _checked_sizes("n", n, cells.shape[1])
+    given = sizes if inputs is None else _checked_sizes("inputs", inputs, len(sizes))
     distinct: dict[int, int] = {}
     matrices: list[BlockMatrix] = []
     originals: list[Blocks] = []
@@ -114,14 +142,18 @@ def sweep_spec(
                 f"terms[{t}] has {len(modes)} modes; expected {len(sizes)}, one per axis of the "
                 f"grid (None for the identity)"
             )
-        for k, given in enumerate(modes):
-            if given is not None and id(given) not in distinct:
-                distinct[id(given)] = len(matrices)
-                originals.append(given)
-                matrices.append(_checked_matrix(given, f"terms[{t}][{k}]"))
-            if given is not None:
-                _check_size(matrices[distinct[id(given)]], sizes[k], f"terms[{t}][{k}]")
+        for k, own in enumerate(modes):
+            if own is not None and id(own) not in distinct:
+                distinct[id(own)] = len(matrices)
+                originals.append(own)
+                matrices.append(_checked_matrix(own, f"terms[{t}][{k}]"))
+            if own is not None:
+                size = sizes[k], given[k]
+                _check_size(matrices[distinct[id(own)]], size, f"terms[{t}][{k}]")
         numbers.append(tuple(-1 if m is None else distinct[id(m)] for m in modes))
+    _check_given(sizes, given, numbers)
+    if plus_identity and sizes != given:
+        raise ValueError(f"n is {sizes} and inputs is {given}: there is no identity to add")
     scale = np.ones(len(numbers)) if coefficients is None else to_host(coefficients, "coefficients")
     if scale.shape != (len(numbers),):
         raise ValueError(
@@ -130,11 +162,35 @@ def sweep_spec(
     arrays = [matrix.blocks for matrix in matrices]
     dtype = compute_dtype(*arrays, *([] if coefficients is None and arrays else [scale]))
     converted = tuple(
-        m._replace(blocks=_own(m.blocks, dtype, given))
-        for m, given in zip(matrices, originals, strict=True)
+        m._replace(blocks=_own(m.blocks, dtype, own))
+        for m, own in zip(matrices, originals, strict=True)
     )
     known = None if transforms is None else _checked_transforms(transforms, sizes)
-    return SweepSpec(cells, sizes, converted, tuple(numbers), scale.astype(dtype), dtype, known)
+    return SweepSpec(
+        cells,
+        sizes,
+        given,
+        converted,
+        tuple(numbers),
+        scale.astype(dtype),
+        dtype,
+        known,
+        bool(plus_identity),
+    )
+
+
+def _check_given(
+    sizes: tuple[int, ...], given: tuple[int, ...], terms: Sequence[tuple[int, ...]]
+) -> None:
+    """Check that all terms act along the mode alone in which vectors have another size."""
+    differing = [k for k, (n, own) in enumerate(zip(sizes, given, strict=True)) if n != own]
+    for t, numbers in enumerate(terms):
+        if differing and [k for k, number in enumerate(numbers) if number >= 0] != differing:
+            raise ValueError(
+                f"n is {sizes} and inputs is {given}, and terms[{t}] does not act along one axis "
+                "alone, that in which they differ. Maps along several axes are products of such "
+                "operators"
+            )
 
 
 def _listed(given: Any, name: str) -> tuple[Any, ...]:
@@ -179,16 +235,20 @@ def _check_distinct(cells: Ids) -> None:
         raise ValueError(f"cells[{other}] is cells[{one}] again; expected distinct rows")
 
 
-def _checked_sizes(n: int | Sequence[int], modes: int) -> tuple[int, ...]:
+def _checked_sizes(name: str, n: int | Sequence[int], modes: int) -> tuple[int, ...]:
     """Return the functions per cell of every mode."""
     sizes = tuple(n) if isinstance(n, (Sequence, np.ndarray)) else (n,) * modes
     if len(sizes) != modes:
-        raise ValueError(f"n has {len(sizes)} entries; expected {modes}, one per axis of the grid")
+        raise ValueError(
+            f"{name} has {len(sizes)} entries; expected {modes}, one per axis of the grid"
+        )
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"n is {n!r}; expected an integer, or one for each axis of the grid")
+            raise TypeError(
+                f"{name} is {n!r}; expected an integer, or one for each axis of the grid"
+            )
         if size < 1:
-            raise ValueError(f"n is {n!r}; expected at least one function per cell")
+            raise ValueError(f"{name} is {n!r}; expected at least one function per cell")
     return tuple(int(size) for size in sizes)
 
 
@@ -225,7 +285,7 @@ def _checked_matrix(given: Blocks, name: str) -> BlockMatrix:
             f"ModeOperator has, or None"
         )
     blocks = to_host(given.blocks, f"{name}.blocks")
-    if blocks.ndim != 3 or blocks.shape[1] != blocks.shape[2]:
+    if blocks.ndim != 3:
         raise ValueError(f"{name}.blocks has shape {blocks.shape}; expected (count, n, n)")
     ends = []
     for part in ("rows", "columns"):
@@ -276,7 +336,8 @@ def with_values(spec: SweepSpec, matrices: Sequence[Array], weights: Array | Non
 
 def transposed(spec: SweepSpec) -> SweepSpec:
     """Return the specification of the transpose."""
-    return replace(spec, matrices=tuple(matrix.transpose() for matrix in spec.matrices))
+    matrices = tuple(matrix.transpose() for matrix in spec.matrices)
+    return replace(spec, matrices=matrices, sizes=spec.given, given=spec.sizes)
 
 
 def conjugated(spec: SweepSpec) -> SweepSpec:
@@ -294,6 +355,7 @@ def of_dtype(spec: SweepSpec, dtype: np.dtype[Any]) -> SweepSpec:
 
 def terms_of_sweeps(spec: SweepSpec) -> KroneckerTerms:
     """Return the Kronecker terms on the cells of the grid."""
+    spec = spec.with_identity_term
     terms = tuple(
         KroneckerTerm(scalar, tuple(None if m < 0 else spec.matrices[m] for m in numbers))
         for scalar, numbers in zip(spec.coefficients, spec.terms, strict=True)
@@ -312,8 +374,8 @@ def _own(array: Array, dtype: np.dtype[Any], given: Blocks) -> Array:
     return read_only_copies([array], dtype)[0]
 
 
-def _check_size(matrix: BlockMatrix, size: int, name: str) -> None:
+def _check_size(matrix: BlockMatrix, size: tuple[int, int], name: str) -> None:
     """Check the size of a 1-D operator's blocks."""
-    if matrix.blocks.shape[1] != size:
-        found = matrix.blocks.shape[1]
-        raise ValueError(f"{name} has {found}×{found} blocks; expected {size}×{size}, n functions")
+    if matrix.blocks.shape[1:] != size:
+        found, expected = ("×".join(map(str, own)) for own in (matrix.blocks.shape[1:], size))
+        raise ValueError(f"{name} has {found} blocks; expected {expected}, n functions")

@@ -38,7 +38,7 @@ class SweepMatrices {
   SweepMatrices(const SweepShape& shape, const std::vector<ModeGroup<T>>& groups)
       : shape_(shape), groups_(groups) {}
 
-  // matrices[i] are those of part i, counted over all steps: (num_matrices, n, n), contiguous.
+  // matrices[i] are those of part i, counted over all steps: (num_matrices, n, C), contiguous.
   void set(const std::vector<const T*>& matrices) {
     auto fresh = std::make_shared<Values>();
     for (const SweepStep& step : shape_.steps)
@@ -49,7 +49,7 @@ class SweepMatrices {
   }
 
   // The matrices of part number `part` as entries of a vector of values: entry e of
-  // (num_matrices, n, n) is scale * values[places[e]].
+  // (num_matrices, n, C) is scale * values[places[e]].
   struct Linked {
     std::size_t part;
     const std::int64_t* places;
@@ -63,7 +63,7 @@ class SweepMatrices {
     std::vector<std::map<std::vector<std::int32_t>, std::int32_t>> known;  // [pool]: its matrices
     for (const Linked& given : parts) {
       const SweepPart& part = part_of(given.part);
-      const Index size = group_of(groups_, part.mode).n * group_of(groups_, part.mode).n;
+      const Index size = group_of(groups_, part.mode).n * group_of(groups_, part.mode).C;
       std::size_t number = 0;
       while (number < pools_.size() &&
              !(pools_[number].mode == part.mode && pools_[number].scale == given.scale))
@@ -137,19 +137,19 @@ class SweepMatrices {
 
   Matrices laid_out(const SweepPart& part, const T* a) const {
     const ModeGroup<T>& group = group_of(groups_, part.mode);
-    const Index n = group.n;
+    const Index n = group.n, C = group.C;
     std::vector<std::int32_t> places(std::size_t(part.num_matrices));
-    const std::vector<Index> distinct = distinct_of(a, n * n, places);
+    const std::vector<Index> distinct = distinct_of(a, n * C, places);
     const auto copy = [&](const SweepKernel<T>& kernel) {
       AlignedVector<T> result(distinct.size() * std::size_t(kernel.matrix));
       T* target = result.data();
       for (const Index i : distinct) {
-        kernel.lay_out(a + i * n * n, n, int(part.mode - group.first), target);
+        kernel.lay_out(a + i * n * C, n, C, int(part.mode - group.first), target);
         target += kernel.matrix;
       }
       return result;
     };
-    const SweepKernel<T> plain = plain_kernel<T>(n);
+    const SweepKernel<T> plain = plain_kernel<T>(group);
     Matrices result{std::make_shared<Pool>(), {}};
     result.pool->own = copy(group.kernel);
     if (group.kernel.lay_out != plain.lay_out) result.pool->plain = copy(plain);
@@ -161,12 +161,12 @@ class SweepMatrices {
 
   LinkedPool pool_of(Index mode, T scale) const {
     const ModeGroup<T>& group = group_of(groups_, mode);
-    const Index size = group.n * group.n;
+    const Index size = group.n * group.C;
     LinkedPool pool{mode, scale, {}, {}, {}, nullptr};
     std::vector<T> unit(std::size_t(size), T{}), laid(std::size_t(group.kernel.matrix));
     for (Index e = 0; e < size; ++e) {
       unit[std::size_t(e)] = T(1);
-      group.kernel.lay_out(unit.data(), group.n, int(mode - group.first), laid.data());
+      group.kernel.lay_out(unit.data(), group.n, group.C, int(mode - group.first), laid.data());
       unit[std::size_t(e)] = T{};
       for (Index i = 0; i < group.kernel.matrix; ++i) {
         if (laid[std::size_t(i)] == T{}) continue;
@@ -196,19 +196,19 @@ class SweepMatrices {
     else if (each == 9) copy(std::integral_constant<Index, 9>());
     else if (each == 16) copy(std::integral_constant<Index, 16>());
     else copy(std::integral_constant<Index, 0>());
-    if (has_plain_ && group.kernel.lay_out != plain_kernel<T>(group.n).lay_out) fill_plain(pool);
+    if (has_plain_ && group.kernel.lay_out != plain_kernel<T>(group).lay_out) fill_plain(pool);
   }
 
   // Writes the layout for several vectors at once, (c, k), from the other one.
   void fill_plain(const LinkedPool& pool) const {
     const ModeGroup<T>& group = group_of(groups_, pool.mode);
-    const Index n = group.n, stride = group.kernel.matrix, each = Index(pool.targets.size());
+    const Index n = group.n, C = group.C, stride = group.kernel.matrix, each = Index(pool.targets.size());
     const Index count = Index(pool.made->own.size()) / stride;
-    pool.made->plain.resize(std::size_t(count * n * n));
+    pool.made->plain.resize(std::size_t(count * n * C));
     for (Index i = 0; i < count; ++i)
       for (Index k = 0; k < each; ++k) {
         const Index e = pool.entries[std::size_t(k)];
-        pool.made->plain[std::size_t(i * n * n + e % n * n + e / n)] =
+        pool.made->plain[std::size_t(i * n * C + e % C * n + e / C)] =
             pool.made->own[std::size_t(i * stride + pool.targets[std::size_t(k)])];
       }
   }
@@ -222,7 +222,7 @@ class SweepMatrices {
       for (const LinkedPool& pool : pools_)
         if (pool.made &&
             group_of(groups_, pool.mode).kernel.lay_out !=
-                plain_kernel<T>(group_of(groups_, pool.mode).n).lay_out)
+                plain_kernel<T>(group_of(groups_, pool.mode)).lay_out)
           fill_plain(pool);
     }
     return values_;

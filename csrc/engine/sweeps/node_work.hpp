@@ -9,13 +9,14 @@
 namespace batchkron {
 
 // Cuts the nodes of a step into shares of equal work. The work of a node is its edges and one more
-// for each part of the step.
+// for each part of the step, and for x if that is added.
 class NodeWork {
  public:
   NodeWork(const SweepStep& step, Index nodes)
       : nodes_(nodes), grain_(std::max<Index>(1, nodes / kSamples)), before_{0} {
     Index work = 0;
     for (Index node = 0; node < nodes; ++node) {
+      work += step.adds_x;
       for (const SweepPart& part : step.parts) {
         const EdgeLists::Range edges = part.edges.of(node);
         work += 1 + edges.stop - edges.first;

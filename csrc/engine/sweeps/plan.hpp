@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,13 +31,14 @@ class SweepPlan {
  public:
   explicit SweepPlan(SweepShape shape) : shape_(std::move(shape)) {
     block_ = checked_product(shape_.sizes);
-    groups_ = mode_groups<T>(shape_.sizes, 1);
+    given_ = checked_product(shape_.given);
+    groups_ = mode_groups<T>(shape_.sizes, shape_.given, 1);
     for (std::size_t v = 2; v < shape_.vectors.size(); ++v)
       scratch_ = std::max(scratch_, shape_.vectors[v].start + shape_.vectors[v].count);
     for (SweepStep& step : shape_.steps) {
       for (const SweepPart& part : step.parts)
         multiply_adds_ += double(part.edges.count()) * double(block_) *
-                          double(shape_.sizes[std::size_t(part.mode)]);
+                          double(shape_.given[std::size_t(part.mode)]);
       orders_.push_back(order_of(step));
       max_parts_ = std::max(max_parts_, step.parts.size());
       cold_.emplace_back(shape_, step, block_ * Index(sizeof(T)));
@@ -49,7 +51,7 @@ class SweepPlan {
   const SweepShape& shape() const { return shape_; }
   Index block() const { return block_; }
   Index elements(Index vector) const {
-    return checked_product({shape_.vectors[vector].count, block_});
+    return checked_product({shape_.vectors[vector].count, vector == 0 ? given_ : block_});
   }
   double multiply_adds() const { return multiply_adds_; }
   // Edges held in memory: fewer than all nodes' edges where nodes share lists.
@@ -62,7 +64,7 @@ class SweepPlan {
 
   SweepMatrices<T>& matrices() { return matrices_; }
 
-  // x is (outer, blocks of vector 0, block, inner), y (outer, blocks of vector 1, block, inner),
+  // x is (outer, blocks of vector 0, its block, inner), y (outer, blocks of vector 1, block, inner),
   // both contiguous; y does not alias x. accumulate = false overwrites y and never reads it.
   void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
     const Index size = elements(1) * inner, given = elements(0) * inner;
@@ -77,10 +79,10 @@ class SweepPlan {
     const ThreadTeam team(kWorkPerElement * multiply_adds_ * double(inner), gains_);
     const int threads = team.threads();
     std::vector<Group> several;
-    if (inner > 1) several = mode_groups<T>(shape_.sizes, inner);
+    if (inner > 1) several = mode_groups<T>(shape_.sizes, shape_.given, inner);
     const auto held = matrices_.hold(inner);
     Run run{*held.values, inner > 1 ? several : groups_, inner, block_ * inner,
-            alpha, accumulate, threads, nullptr, nullptr};
+            given_ * inner, alpha, accumulate, threads, nullptr, nullptr};
     const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
     const Index sums = padded<T>(nodes_at_once(run) * run.block);
     thread_local Workspace workspace;
@@ -129,7 +131,7 @@ class SweepPlan {
   struct Run {
     const typename SweepMatrices<T>::Values& values;
     const std::vector<Group>& groups;
-    Index inner, block;
+    Index inner, block, x_block;
     T alpha;
     bool accumulate;
     int threads;
@@ -197,20 +199,30 @@ class SweepPlan {
         fetches.clear();
         for (auto block = cold.begin_of(end), last = cold.end_of(std::min(end + portion, stop));
              block < last; ++block)
-          fetches.add(begin_of(block->vector, run, x, y) + block->number * run.block);
+          fetches.add(begin_of(block->vector, run, x, y) +
+                      block->number * (block->vector == 0 ? run.x_block : run.block));
       }
       T* made = target + begin * run.block;
       bool adds_now = adds && !scales;
+      if (step.adds_x) {
+        add(x + begin * run.block, scales ? sums : made, (end - begin) * run.block, adds_now);
+        adds_now = true;
+      }
       for (Index i = 0; i < list.num_passes; ++i) {
         const Pass& pass = list.passes[i];
         const Group& group = *pass.group;
         group.kernel.add_edges({scales ? sums : made, list.edges + pass.begin,
-                                pass.end - pass.begin, group.L, group.n, group.R,
-                                run.block, begin, end, adds_now, &fetches});
+                                pass.end - pass.begin, group.L, group.n, group.C, group.R,
+                                run.block, source_block(pass, run), begin, end, adds_now, &fetches});
         adds_now = true;
       }
       if (scales) scale(sums, made, (end - begin) * run.block, run.alpha, adds);
     }
+  }
+
+  // A pass along a mode that is not square reads x alone; in others all blocks have one size.
+  static Index source_block(const Pass& pass, const Run& run) {
+    return pass.group->n == pass.group->C ? run.block : run.x_block;
   }
 
   void find_passes(const Run& run, std::size_t number, std::size_t first, const T* x, const T* y,
@@ -234,6 +246,19 @@ class SweepPlan {
     }
   }
 
+  static void add(const T* x, T* y, Index count, bool adds) {
+    if (adds)
+      for (Index i = 0; i < count; ++i) y[i] = plus(y[i], x[i]);
+    else
+      std::copy_n(x, count, y);
+  }
+  static T plus(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>)
+      return a + b;
+    else
+      return {a.real + b.real, a.imag + b.imag};
+  }
+
   static void scale(const T* sums, T* y, Index count, T alpha, bool adds) {
     if (adds)
       for (Index i = 0; i < count; ++i) y[i] = multiply_add(y[i], sums[i], alpha);
@@ -242,7 +267,7 @@ class SweepPlan {
   }
 
   SweepShape shape_;
-  Index block_ = 1;
+  Index block_ = 1, given_ = 1;  // elements of a block, and of one of x
   Index scratch_ = 0;          // blocks of the scratch array
   std::vector<Group> groups_;  // for inner == 1
   std::vector<std::vector<std::size_t>> orders_;  // [step]: order_of(step)

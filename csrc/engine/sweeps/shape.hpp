@@ -19,6 +19,7 @@ struct SweepPart {
 struct SweepStep {
   Index target;  // number of the vector that is written
   bool adds;     // whether the target keeps its values and the parts are added to them
+  bool adds_x;   // whether x is added, too, which then has blocks as the target
   std::vector<SweepPart> parts;
 };
 
@@ -30,6 +31,8 @@ struct SweepVector {
 
 struct SweepShape {
   std::vector<Index> sizes;  // of a block's modes
+  // Those of a block of x; they differ along one mode at most, and then all parts read x along it.
+  std::vector<Index> given;
   std::vector<SweepVector> vectors;
   std::vector<SweepStep> steps;
 };

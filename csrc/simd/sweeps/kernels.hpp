@@ -12,15 +12,15 @@ namespace BATCHKRON_ISA {
 namespace sweeps {
 
 // The kernel in which rows of R elements share vectors, or null if there is none for these sizes.
-template <class T, int n>
+template <class T, int n, int C = n>
 constexpr void (*find_shared(Index R))(const SweepTask<T>&) {
   constexpr int width = kWidth<T>;
   if constexpr (width >= 4)
-    if (R == 2) return shared<T, n, 2>;
+    if (R == 2) return shared<T, n, C, 2>;
   if constexpr (width >= 8)
-    if (R > 2 && R <= 4) return shared<T, n, 4>;
+    if (R > 2 && R <= 4) return shared<T, n, C, 4>;
   if constexpr (width >= 16)
-    if (R > 4 && R <= 8) return shared<T, n, 8>;
+    if (R > 4 && R <= 8) return shared<T, n, C, 8>;
   return nullptr;
 }
 
@@ -71,8 +71,28 @@ constexpr SweepKernel<T> find_tail_of(Index L, Index n, int modes) {
   return {nullptr, 0, nullptr};
 }
 
+// The kernel for matrices (n, C) that are not square.
 template <class T>
-SweepKernel<T> find(Index L, Index n, int modes, Index R, bool plain) {
+constexpr auto find_rectangular(Index L, Index n, Index C, Index R) -> void (*)(const SweepTask<T>&) {
+  void (*found)(const SweepTask<T>&) = nullptr;
+  if (L > 1) {  // the sizes of maps between degrees p and p + 1
+    if (n == 2 && C == 3) found = find_shared<T, 2, 3>(R);
+    if (n == 3 && C == 2) found = find_shared<T, 3, 2>(R);
+    if (n == 3 && C == 4) found = find_shared<T, 3, 4>(R);
+    if (n == 4 && C == 3) found = find_shared<T, 4, 3>(R);
+  }
+  if (found) return found;
+  if (kWidth<T> > 1 && R == 1 && n > 1) return rows<T>;
+  if (n == 2 && C == 3) return panels<T, 2, 3>;
+  if (n == 3 && C == 2) return panels<T, 3, 2>;
+  if (n == 3 && C == 4) return panels<T, 3, 4>;
+  if (n == 4 && C == 3) return panels<T, 4, 3>;
+  return panels<T, 0>;
+}
+
+template <class T>
+SweepKernel<T> find(Index L, Index n, Index C, int modes, Index R, bool plain) {
+  if (n != C) return {find_rectangular<T>(L, n, C, R), n * C, lay_out_plain<T>};
   if (R == 1 && !plain) {
     const SweepKernel<T> tail = find_tail_of<T>(L, n, modes);
     if (tail.add_edges) return tail;

@@ -101,7 +101,7 @@ struct Node {
   }
   // The block of x that edge e multiplies.
   const T* child(const SweepEdges<T>& edges, Index e) const {
-    return edges.x + (number + edges.offsets[e]) * task.block;
+    return edges.x + (number + edges.offsets[e]) * task.x_block;
   }
   bool has_edges() const {
     for (Index i = 0; i < task.num_edges; ++i) {
@@ -128,7 +128,7 @@ inline void for_nodes(const SweepTask<T>& task, Add add) {
 // Calls add(child's block of x, matrix) for each edge of a node; all edges are along one mode.
 template <class T, class Add>
 BATCHKRON_INLINE void for_edges(const Node<T>& node, Add add) {
-  const Index matrix = node.task.n * node.task.n;
+  const Index matrix = node.task.n * node.task.C;
   for (Index i = 0; i < node.task.num_edges; ++i) {
     const SweepEdges<T>& edges = node.task.edges[i];
     const Range range = node.range(edges);
@@ -137,7 +137,8 @@ BATCHKRON_INLINE void for_edges(const Node<T>& node, Add add) {
   }
 }
 
-// A tile: some neighbouring vectors of the R elements behind a mode. The row's last vector begins
+// A tile: some neighbouring vectors of the R elements behind a mode, which begin at `offset` in a block
+// of y and at `given` in one of x. The row's last vector begins
 // `back` lanes earlier, so that it is whole, and overlaps the one before, which is in the same
 // tile: masked loads that straddle cache lines took several times as long
 // (docs/background/sparse-sweeps.md). If R is less than a vector (is_whole is false) the only
@@ -146,7 +147,7 @@ template <class T, int vectors_, bool is_whole>
 struct Tile {
   static constexpr int vectors = vectors_, width = kWidth<T>;
   using V = Pack<T, width>;
-  Index offset;  // of the first vector in the block
+  Index offset, given;
   int back, count;
 
   Index place(int v) const { return v * width - (is_whole && v + 1 == vectors ? back : 0); }
@@ -166,31 +167,32 @@ struct Tile {
 };
 
 template <class T, int vectors, class Add>
-inline void add_tile(Index count, Index offset, int back, Add& add) {
+inline void add_tile(Index count, Index offset, Index given, int back, Add& add) {
   if constexpr (vectors > 1)
-    if (count < vectors) return add_tile<T, vectors - 1>(count, offset, back, add);
-  add(Tile<T, vectors, true>{offset, back, kWidth<T>});
+    if (count < vectors) return add_tile<T, vectors - 1>(count, offset, given, back, add);
+  add(Tile<T, vectors, true>{offset, given, back, kWidth<T>});
 }
 
-// Calls add(tile) for tiles that cover a row of R elements, for each l < L; a block has `rows` rows
-// for each l. Tiles have up to `limit` vectors and nearly equal widths, the last one the largest.
+// Calls add(tile) for tiles that cover a row of R elements, for each l < L; a block has n rows, one of
+// x C rows, for each l. Tiles have up to `limit` vectors and nearly equal widths, the last one the largest.
 template <class T, int limit, class Add>
-inline void for_tiles(const Node<T>& node, Index rows, Add add) {
+inline void for_tiles(const Node<T>& node, Add add) {
   constexpr Index width = kWidth<T>;
   const Index R = node.task.R, all = (R + width - 1) / width;
   for (Index l = 0; l < node.task.L; ++l) {
-    Index left = all, offset = l * rows * R;
+    Index left = all, offset = l * node.task.n * R, given = l * node.task.C * R;
     if constexpr (width > 1)
       if (R < width) {
         node.task.fetches->some();
-        add(Tile<T, 1, false>{offset, 0, int(R)});
+        add(Tile<T, 1, false>{offset, given, 0, int(R)});
         continue;
       }
     for (Index tiles = (left + limit - 1) / limit; tiles > 0; --tiles) {
       const Index count = left / tiles;
       node.task.fetches->some();
-      add_tile<T, limit>(count, offset, tiles > 1 ? 0 : int(all * width - R), add);
+      add_tile<T, limit>(count, offset, given, tiles > 1 ? 0 : int(all * width - R), add);
       offset += count * width;
+      given += count * width;
       left -= count;
     }
   }
@@ -198,9 +200,9 @@ inline void for_tiles(const Node<T>& node, Index rows, Add add) {
 
 // The plain layout of a matrix: A^T, row by row.
 template <class T>
-void lay_out_plain(const T* a, Index n, int, T* target) {
-  for (Index c = 0; c < n; ++c)
-    for (Index k = 0; k < n; ++k) *target++ = a[k * n + c];
+void lay_out_plain(const T* a, Index n, Index C, int, T* target) {
+  for (Index c = 0; c < C; ++c)
+    for (Index k = 0; k < n; ++k) *target++ = a[k * C + c];
 }
 
 }  // namespace sweeps

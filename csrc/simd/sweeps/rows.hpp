@@ -13,14 +13,14 @@ inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
   constexpr int width = kWidth<T>;
   using V = Pack<T, width>;
   const SweepTask<T>& task = node.task;
-  const Index n = task.n;
+  const Index n = task.n, C = task.C;
   V sum[rows][vectors];
   BATCHKRON_UNROLL
   for (int i = 0; i < rows; ++i)
     BATCHKRON_UNROLL
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
   for_edges(node, [&](const T* x, const T* f) __attribute__((always_inline)) {
-    for (Index c = 0; c < n; ++c) {
+    for (Index c = 0; c < C; ++c) {
       V factor[vectors];
       BATCHKRON_UNROLL
       for (int v = 0; v < vectors; ++v) {
@@ -32,7 +32,7 @@ inline void add_rows(const Node<T>& node, Index l, Index k, int rest) {
         BATCHKRON_UNROLL
         for (int v = 0; v < vectors; ++v)
           sum[i][v] = fused(sum[i][v], factor[v],
-                            in_all_lanes<T, width, (vectors > 1)>(x + (l + i) * n + c));
+                            in_all_lanes<T, width, (vectors > 1)>(x + (l + i) * C + c));
     }
   });
   T* y = node.y + l * n + k;

@@ -48,11 +48,11 @@ inline void finish_shared(T* y, const Pack<T, part * parts> (&sum)[n][vectors], 
 }
 
 // All results for parts * vectors consecutive l.
-template <class T, int n, int part, int parts, int vectors>
+template <class T, int n, int C, int part, int parts, int vectors>
 inline void add_shared(const Node<T>& node, Index l) {
   using V = Pack<T, part * parts>;
   const SweepTask<T>& task = node.task;
-  const Index R = task.R, stride = n * R;
+  const Index R = task.R, stride = C * R;
   V sum[n][vectors];
   BATCHKRON_UNROLL
   for (int i = 0; i < n; ++i)
@@ -60,7 +60,7 @@ inline void add_shared(const Node<T>& node, Index l) {
     for (int v = 0; v < vectors; ++v) sum[i][v] = V{};
   for_edges(node, [&](const T* x, const T* f) __attribute__((always_inline)) {
     BATCHKRON_UNROLL
-    for (int c = 0; c < n; ++c) {
+    for (int c = 0; c < C; ++c) {
       V in[vectors];
       BATCHKRON_UNROLL
       for (int v = 0; v < vectors; ++v)
@@ -74,7 +74,7 @@ inline void add_shared(const Node<T>& node, Index l) {
       }
     }
   });
-  T* y = node.y + l * stride;
+  T* y = node.y + l * n * R;
   // One branch here: with one for each part, compilers take a third longer for all sweeps.
   if (task.adds)
     finish_shared<T, n, part, parts, vectors, true>(y, sum, R);
@@ -82,7 +82,7 @@ inline void add_shared(const Node<T>& node, Index l) {
     finish_shared<T, n, part, parts, vectors, false>(y, sum, R);
 }
 
-template <class T, int n, int part>
+template <class T, int n, int C, int part>
 void shared(const SweepTask<T>& task) {
   constexpr int parts = kWidth<T> / part;
   constexpr int limit = BATCHKRON_VECTOR_BYTES == 64 ? 4 : 2;
@@ -91,10 +91,10 @@ void shared(const SweepTask<T>& task) {
     Index l = 0;
     for (; l + limit * parts <= L; l += limit * parts) {
       node.task.fetches->some();
-      add_shared<T, n, part, parts, limit>(node, l);
+      add_shared<T, n, C, part, parts, limit>(node, l);
     }
-    for (; l + parts <= L; l += parts) add_shared<T, n, part, parts, 1>(node, l);
-    for (; l < L; ++l) add_shared<T, n, part, 1, 1>(node, l);
+    for (; l + parts <= L; l += parts) add_shared<T, n, C, part, parts, 1>(node, l);
+    for (; l < L; ++l) add_shared<T, n, C, part, 1, 1>(node, l);
   });
 }
 

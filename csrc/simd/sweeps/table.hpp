@@ -25,7 +25,8 @@ struct SweepEdges {
 //
 //   y[node][l, k, r] = sum over its edges e, sum over c: A_ids[e][k, c] * x[child][l, c, r],
 //
-// or += if `adds`; edges along several modes are added. Blocks are contiguous and aligned to an
+// or += if `adds`, with k < n and c < C; edges along several modes are added, for which C = n. Blocks
+// of y have `block` elements, those of x `x_block`. Blocks are contiguous and aligned to an
 // element; y points at block `begin`. Without `adds` y is never read, and a node without edges
 // becomes zero. Nothing is read or written outside of the blocks; y does not alias x. The order of
 // the sums depends on L, n, R, the modes and the node's edges alone.
@@ -34,7 +35,7 @@ struct SweepTask {
   T* y;
   const SweepEdges<T>* edges;  // num_edges lists, sorted by mode; a mode may have several
   Index num_edges;
-  Index L, n, R, block;
+  Index L, n, C, R, block, x_block;
   Index begin, end;
   bool adds;
   BlockFetches* fetches;  // prefetches of blocks that are needed next, done between tiles
@@ -44,14 +45,16 @@ template <class T>
 struct SweepKernel {
   void (*add_edges)(const SweepTask<T>&);  // null if there is no such kernel
   Index matrix;                              // elements of a matrix in the kernel's layout
-  // Writes A (n, n) to target in the kernel's layout for mode number `mode` of the pass.
-  void (*lay_out)(const T* a, Index n, int mode, T* target);
+  // Writes A (n, C) to target in the kernel's layout for mode number `mode` of the pass.
+  void (*lay_out)(const T* a, Index n, Index C, int mode, T* target);
 };
 
-// Finds the kernel for `modes` neighbouring modes of blocks (L, n, ..., n, R). For a single mode
-// there is one for all sizes. A `plain` one reads matrices as (c, k), n * n elements.
+// Finds the kernel for `modes` neighbouring modes of blocks (L, n, ..., n, R), of x (L, C, R) if C is
+// not n. For a single mode there is one for all sizes. A `plain` one reads matrices as (c, k), n * C
+// elements.
 template <class T>
-using FindSweepKernel = SweepKernel<T> (*)(Index L, Index n, int modes, Index R, bool plain);
+using FindSweepKernel = SweepKernel<T> (*)(Index L, Index n, Index C, int modes, Index R,
+                                           bool plain);
 
 // The most modes that a kernel multiplies along together.
 constexpr int kMaxSweepModes = 5;

@@ -214,7 +214,7 @@ void tails(const SweepTask<typename R::T>& task) {
 // Writes a matrix as its n wrapped diagonals: diagonal t has A[(c + t) mod n, c] at index c. With
 // has_factors it is written for every lane of a row; else once, padded to a vector.
 template <class R>
-void lay_out_row(const typename R::T* a, Index, int mode, typename R::T* target) {
+void lay_out_row(const typename R::T* a, Index, Index, int mode, typename R::T* target) {
   constexpr int n = R::n;
   BATCHKRON_UNROLL
   for (int t = 0; t < n; ++t)

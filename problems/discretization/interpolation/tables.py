@@ -53,11 +53,13 @@ MAX_POINTS = len(_POINTS)
 
 
 class CellBlocks(NamedTuple):
-    """A matrix of blocks (m, m) between the cells of an axis.
+    """A matrix of blocks (m, n) between the cells of an axis.
 
-    ``rows``, ``columns`` (ndarray of int64, (pairs,)): the pairs of cells that are coupled, output
-      and input.
-    ``blocks`` (ndarray of float64, (pairs, m, m)).
+    Attributes
+    ----------
+    rows, columns : ndarray of int64, (pairs,)
+        The pairs of cells that are coupled, output and input.
+    blocks : ndarray of float64, (pairs, m, n)
     """
 
     rows: Ids
@@ -72,20 +74,27 @@ class CellBlocks(NamedTuple):
 class PointTables(NamedTuple):
     """Points of the unit interval, and the maps of functions of degree n - 1 and m - 1 on it.
 
-    ``places`` (ndarray of float64, (cells, m)): the points that each hierarchical cell adds, in [0,
-      1].
-    ``sides`` (ndarray of int, (m,) for cell 0 and for all others, (2, m)): 1, -1 or 0: limits from
-      the right, from the left, points inside of finest cells.
-    ``surpluses_of_state``: from multiwavelet coefficients of degree n - 1 to surpluses; to the same
-      or coarser cells. Of each block only the first n columns are not zero.
-    ``values_of_state``: the product of the next matrix and the last one: from multiwavelet
-      coefficients to values.
-    ``values_of_surpluses``, ``surpluses_of_values``: N - 1 and its inverse counterpart N⁻¹ - 1; to
-      finer cells.
-    ``coefficients_of_surpluses``: B, to coefficients of degree m - 1; to the same or coarser cells.
-    ``projection``: from coefficients of degree m - 1 to those of degree n - 1, the L² projection;
-      to the same or finer cells. Of each block only the first n rows are not zero. None if m = n.
-    ``projected_surpluses``: the product of the projection and B. None if m = n.
+    Attributes
+    ----------
+    places : ndarray of float64, (cells, m)
+        The points that each hierarchical cell adds, in [0, 1].
+    sides : ndarray of int, (m,) for cell 0 and for all others, (2, m)
+        1, -1 or 0: limits from the right, from the left, points inside of finest cells.
+    surpluses_of_state : CellBlocks
+        From multiwavelet coefficients of degree n - 1 to surpluses; to the same or coarser cells.
+        Blocks (m, n).
+    values_of_state : CellBlocks
+        The product of the next matrix and the last one: from multiwavelet coefficients to values.
+        Blocks (m, n).
+    values_of_surpluses, surpluses_of_values : CellBlocks
+        N - 1 and its inverse counterpart N⁻¹ - 1; to finer cells.
+    coefficients_of_surpluses : CellBlocks
+        B, to coefficients of degree m - 1; to the same or coarser cells.
+    projection : CellBlocks or None
+        From coefficients of degree m - 1 to those of degree n - 1, the L² projection; to the same
+        or finer cells. Blocks (n, m). None if m = n.
+    projected_surpluses : CellBlocks or None
+        The product of the projection and B. Blocks (n, m). None if m = n.
     """
 
     places: Values
@@ -318,7 +327,6 @@ def _blocks(
     """Return the blocks of a matrix that map to finer cells, or to coarser ones, or to both.
 
     With ``diagonal`` also those that map a cell to itself. The others are zero but for rounding.
-    Blocks (rows, columns) that are not square are filled up with zeros.
     """
     blocks = matrix.tobsr((rows, columns))
     outputs = np.repeat(np.arange(blocks.indptr.size - 1), np.diff(blocks.indptr)).astype(np.int64)
@@ -329,6 +337,4 @@ def _blocks(
     kept &= largest > DROP_TOLERANCE * max(rows, columns) * largest.max(initial=0.0)
     if diagonal:
         kept |= outputs == inputs
-    m = max(rows, columns)
-    square = np.pad(data[kept], ((0, 0), (0, m - rows), (0, m - columns)))
-    return CellBlocks(outputs[kept], inputs[kept], square)
+    return CellBlocks(outputs[kept], inputs[kept], data[kept])

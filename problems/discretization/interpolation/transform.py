@@ -17,7 +17,6 @@ from batchkron.operators import Operator, SparseGridOperator, on_device
 from ...grids.degrees import Degree, of_each_axis
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
-from .mode_sweep import ModeSweep
 from .tables import MAX_POINTS, CellBlocks, check_points, point_tables
 
 __all__ = ["NUDGE", "PointTransform", "check_grid"]
@@ -78,7 +77,12 @@ class PointTransform:
         self._tables = [
             point_tables(*own) for own in zip(grid.levels, self._n, self._m, strict=True)
         ]
-        self._spaces = [Workspace() for _ in range(4)]
+        self._spaces = [Workspace() for _ in range(2)]
+
+    @property
+    def num_unknowns(self) -> int:
+        """Number of coefficients, Π n_k for each cell."""
+        return self.grid.num_cells * math.prod(self._n)
 
     @property
     def num_points(self) -> int:
@@ -94,7 +98,7 @@ class PointTransform:
     def multiply_adds(self) -> tuple[int, int]:
         """Multiply-adds of `values` and of `coefficients`."""
         ways = self._to_points, self._to_coefficients
-        to_points, back = (sum(step.product.multiply_adds for step in steps) for steps in ways)
+        to_points, back = (sum(sweep.multiply_adds for sweep in sweeps) for sweeps in ways)
         return to_points, back
 
     def points(self) -> Iterator[Values]:
@@ -111,13 +115,13 @@ class PointTransform:
             own = places[cells[:, k]].reshape(shape)
             yield np.broadcast_to(own, [len(cells), *self._m]).ravel()
 
-    def values(self, u: Values) -> Values:
-        """Return the values (num_points,) at the points of a state (num_cells Π n_k,)."""
-        return self._run(self._to_points, u)
+    def values(self, u: Values, out: Values | None = None) -> Values:
+        """Return the values (num_points,) of a state (num_unknowns,), in ``out`` if it is given."""
+        return self._run(self._to_points, u, out)
 
-    def coefficients(self, values: Values) -> Values:
-        """Return the state (num_cells Π n_k,) of which values at the points are given."""
-        return self._run(self._to_coefficients, values)
+    def coefficients(self, values: Values, out: Values | None = None) -> Values:
+        """Return the state (num_unknowns,) that has values at the points, in ``out`` if given."""
+        return self._run(self._to_coefficients, values, out)
 
     def project(self, function: Callable[..., Values], t: float) -> Values:
         """Return the state of a function f(x_1, …, x_d, t), called once, with arrays of NumPy."""
@@ -132,112 +136,96 @@ class PointTransform:
     def operators(self) -> tuple[Operator, Operator]:
         """`values` and `coefficients` as operators, which have transposes."""
         ways = self._to_points, self._to_coefficients
-        first, second = (
-            reduce(matmul, [sweep.operator for sweep in reversed(sweeps)]) for sweeps in ways
-        )
+        first, second = (reduce(matmul, reversed(sweeps)) for sweeps in ways)
         return first, second
 
-    def _run(self, sweeps: Sequence[ModeSweep], x: Values) -> Values:
+    def _run(
+        self, sweeps: Sequence[SparseGridOperator], x: Values, result: Values | None = None
+    ) -> Values:
         module = array_module(x)
-        largest = max(sweep.size for sweep in sweeps)
+        sizes = [int(sweep.shape[0]) for sweep in sweeps]
+        largest = max(sizes)
         if module is np:
             spaces = [space.array(largest, np.dtype(np.float64)) for space in self._spaces]
         else:  # CuPy keeps memory that is free
             spaces = [module.empty(largest) for _ in self._spaces]
         vector: Values = module.ascontiguousarray(x).reshape(-1)
-        for number, sweep in enumerate(sweeps):
+        if result is None:
+            result = module.empty(sizes[-1])
+        for number, (sweep, size) in enumerate(zip(sweeps, sizes, strict=True)):
             is_last = number == len(sweeps) - 1
-            out = (
-                module.empty(sweep.kept_size) if is_last else spaces[number % 2][: sweep.kept_size]
-            )
-            sweep.write(vector, out, spaces[2][: sweep.size], spaces[3][: sweep.size])
+            out = result if is_last else spaces[number % 2][:size]
+            sweep.matvec(vector, out)
             vector = out
         return vector
 
-    @cached_property
-    def _to_points(self) -> list[ModeSweep]:
-        """B⁻¹J along all axes and then N; along the last axis both at once."""
-        scales = [axis.length**-0.5 for axis in self.axes]
-        states = [t.surpluses_of_state.scaled(s) for t, s in zip(self._tables, scales, strict=True)]
-        states[-1] = self._tables[-1].values_of_state.scaled(scales[-1])
-        first = self._sweeps(states, given=self._n)
-        return first + self._sweeps([t.values_of_surpluses for t in self._tables[:-1]], adds=True)
+    # Which axis comes first does not change a product. Sizes of blocks change along the last axis
+    # first, and back along it last: matrices along the last axis take longest, and blocks are
+    # smallest there then.
 
     @cached_property
-    def _to_surpluses(self) -> list[ModeSweep]:
-        return self._sweeps([t.surpluses_of_values for t in self._tables], adds=True)
+    def _to_points(self) -> list[SparseGridOperator]:
+        """B⁻¹J along all axes and then N; along the first axis both at once."""
+        sizes, found = list(self._n), []
+        for mode in reversed(range(len(sizes))):
+            tables, scale = self._tables[mode], self.axes[mode].length ** -0.5
+            matrix = tables.surpluses_of_state if mode else tables.values_of_state
+            found.append(self._sweep(matrix.scaled(scale), mode, sizes))
+            sizes[mode] = self._m[mode]
+        values = enumerate(tables.values_of_surpluses for tables in self._tables)
+        return found + [self._sweep(N, mode, sizes, adds=True) for mode, N in values if mode]
 
     @cached_property
-    def _to_interpolant(self) -> list[ModeSweep]:
-        return self._to_surpluses + self._sweeps(self._scaled_shapes)
-
-    @property
-    def _scaled_shapes(self) -> list[CellBlocks]:
+    def _to_surpluses(self) -> list[SparseGridOperator]:
         return [
-            tables.coefficients_of_surpluses.scaled(axis.length**0.5)
-            for axis, tables in zip(self.axes, self._tables, strict=True)
+            self._sweep(tables.surpluses_of_values, mode, self._m, adds=True)
+            for mode, tables in enumerate(self._tables)
         ]
 
     @cached_property
-    def _to_coefficients(self) -> list[ModeSweep]:
-        """S along all axes, then B, and then Jᵀ; along the last axis the latter two at once.
+    def _shapes(self) -> list[SparseGridOperator]:
+        """B along each axis."""
+        pairs = zip(self.axes, self._tables, strict=True)
+        shapes = [t.coefficients_of_surpluses.scaled(axis.length**0.5) for axis, t in pairs]
+        return [self._sweep(B, mode, self._m) for mode, B in enumerate(shapes)]
+
+    @cached_property
+    def _to_interpolant(self) -> list[SparseGridOperator]:
+        return self._to_surpluses + self._shapes
+
+    @cached_property
+    def _to_coefficients(self) -> list[SparseGridOperator]:
+        """S along all axes, then B, and then Jᵀ; along the first axis the latter two at once.
 
         Where an axis has as many points as functions, Jᵀ is the identity.
         """
-        shapes, last = self._scaled_shapes, self._tables[-1]
-        if last.projected_surpluses is None:
-            merged = shapes[-1]
+        first, sizes = self._tables[0], list(self._m)
+        found = [*self._to_surpluses, *self._shapes[1:]]
+        if first.projected_surpluses is None:
+            found.append(self._shapes[0])
         else:
-            merged = last.projected_surpluses.scaled(self.axes[-1].length ** 0.5)
-        found = [*self._to_surpluses, *self._sweeps(shapes[:-1])]
-        found += self._sweeps([merged], first=len(shapes) - 1, kept=self._n)
-        sizes = [*self._m[:-1], self._n[-1]]
-        for mode, tables in enumerate(self._tables[:-1]):
+            merged = first.projected_surpluses.scaled(self.axes[0].length ** 0.5)
+            found.append(self._sweep(merged, 0, sizes))
+            sizes[0] = self._n[0]
+        for mode, tables in enumerate(self._tables[1:], start=1):
             if tables.projection is not None:
-                found.append(self._sweep(tables.projection, mode, sizes, kept=self._n[mode]))
+                found.append(self._sweep(tables.projection, mode, sizes))
                 sizes[mode] = self._n[mode]
         return found
 
-    def _sweeps(
-        self,
-        matrices: Sequence[CellBlocks],
-        *,
-        given: Sequence[int] | None = None,
-        kept: Sequence[int] | None = None,
-        first: int = 0,
-        adds: bool = False,
-    ) -> list[ModeSweep]:
-        """Return sweeps along the axes from ``first`` on, one for each matrix.
+    def _sweep(
+        self, matrix: CellBlocks, mode: int, sizes: Sequence[int], *, adds: bool = False
+    ) -> SparseGridOperator:
+        """Return the sweep along an axis of blocks of these sizes.
 
-        Of the functions of each axis ``given`` are given and ``kept`` kept, all m if it is None;
         ``adds`` stands for the identity that a matrix leaves out.
         """
-        sizes, sweeps = list(self._m), []
-        if given is not None:
-            sizes[first:] = given[first:]
-        for mode, matrix in enumerate(matrices, start=first):
-            number = sizes[mode]
-            sizes[mode] = self._m[mode]
-            left = None if kept is None else kept[mode]
-            sweeps.append(self._sweep(matrix, mode, sizes, given=number, kept=left, adds=adds))
-        return sweeps
-
-    def _sweep(
-        self,
-        matrix: CellBlocks,
-        mode: int,
-        sizes: Sequence[int],
-        *,
-        given: int | None = None,
-        kept: int | None = None,
-        adds: bool = False,
-    ) -> ModeSweep:
-        """Return the sweep along an axis of blocks of these sizes."""
-        modes = [matrix if k == mode else None for k in range(self.grid.dimensions)]
-        product = SparseGridOperator(self.grid, [modes], sizes).to(self.device)
-        assert isinstance(product, SparseGridOperator)
-        m = sizes[mode]
-        return ModeSweep(product, tuple(sizes), mode, given or m, kept or m, adds)
+        made = [matrix.blocks.shape[1] if k == mode else n for k, n in enumerate(sizes)]
+        modes = [matrix if k == mode else None for k in range(len(sizes))]
+        sweep = SparseGridOperator(self.grid, [modes], made, inputs=sizes, plus_identity=adds)
+        placed = sweep.to(self.device)
+        assert isinstance(placed, SparseGridOperator)
+        return placed
 
 
 def check_grid(grid: SparseGrid, degree: Degree) -> None:

@@ -56,14 +56,43 @@ def build(rng, sizes, dtype, cells=7, between=5, outputs=None):
         SweepStep(2, False, (part(0, modes - 1, 2), part(0, 0, 2))),
         SweepStep(1, True, (part(2, 0, 1), *(part(0, mode, 1) for mode in range(modes)))),
     )
-    sweeps = SweepList(sizes, vectors, steps, dtype)
+    sweeps = SweepList(sizes, sizes, vectors, steps, dtype)
+    return sweeps, random_matrices(rng, sweeps)
+
+
+# (before, rows, columns, behind) of matrices that are not square: those between degrees p and p+1,
+# with few, some and many elements behind the mode, and others
+RECTANGULAR = [
+    *[
+        (before, *sizes, behind)
+        for n in range(1, 6)
+        for sizes in ((n, n + 1), (n + 1, n))
+        for before, behind in ((1, 1), (9, 1), (1, 3), (9, 2), (5, 4), (3, 7), (4, 16), (2, 67))
+    ],
+    *[(3, rows, columns, 5) for rows, columns in ((1, 7), (9, 2), (20, 3), (3, 20))],
+    (5, 19, 2, 1),
+]
+
+
+def rectangular(rng, shape, dtype, cells=7):
+    """One sweep along a mode in which blocks of x have another size, in two parts."""
+    before, rows, columns, behind = shape
+    sizes = [(rows, columns), *((n, n) for n in (before, behind) if n > 1)]
+    if before > 1:
+        sizes[0], sizes[1] = sizes[1], sizes[0]
+    mode = int(before > 1)
+    vectors = (SweepVector(0, cells), SweepVector(0, cells + 2))
+    parts = tuple(random_part(rng, 0, mode, cells, cells + 2, count) for count in (1, 3))
+    made, given = zip(*sizes, strict=True)
+    sweeps = SweepList(made, given, vectors, (SweepStep(1, False, parts),), np.dtype(dtype))
+    assert sweeps.block_size * columns == sweeps.input_block_size * rows
     return sweeps, random_matrices(rng, sweeps)
 
 
 def random_matrices(rng, sweeps):
     return [
         random_array(
-            rng, (part.matrices, sweeps.sizes[part.mode], sweeps.sizes[part.mode]), sweeps.dtype
+            rng, (part.matrices, sweeps.sizes[part.mode], sweeps.given[part.mode]), sweeps.dtype
         )
         for step in sweeps.steps
         for part in step.parts
@@ -81,8 +110,10 @@ def check(rng, sweeps, matrices, outer, inner, alpha):
     """Compare with the reference in double precision; sums of magnitudes bound the rounding."""
     wide = sweeps._replace(dtype=np.dtype(np.result_type(sweeps.dtype, np.float64)))
     x, y = (
-        random_array(rng, (outer, vector.blocks, sweeps.block_size, inner), sweeps.dtype)
-        for vector in sweeps.vectors[:2]
+        random_array(rng, (outer, vector.blocks, size, inner), sweeps.dtype)
+        for vector, size in zip(
+            sweeps.vectors, (sweeps.input_block_size, sweeps.block_size), strict=False
+        )
     )
     plan = cpu.sweep_plan(sweeps, matrices)
     right = reference.sweep_plan(wide, [m.astype(wide.dtype) for m in matrices])
@@ -121,6 +152,46 @@ def test_every_shape_equals_the_reference(rng, dtype):
         check(rng, sweeps, matrices, 1, 1, 1)
 
 
+def test_x_is_added(rng, dtype):
+    """To a sum in one step, before several of them, and where there is no other work."""
+    alpha = 0.5 - 2j if dtype.kind == "c" else -1.5
+    for sizes in SIZES:
+        sweeps, matrices = build(rng, sizes, dtype)
+        steps = list(sweeps.steps)
+        last = SweepStep(1, False, steps[-1].parts[1:], adds_x=True)
+        first = steps[1]._replace(adds_x=True)
+        several = (steps[0], first, *steps[2:])
+        for own in (several, (last,), (SweepStep(1, False, (), adds_x=True),)):
+            parts = [part for step in own for part in step.parts]
+            kept = [
+                matrix
+                for part, matrix in zip(
+                    (part for step in steps for part in step.parts), matrices, strict=True
+                )
+                if any(part is one for one in parts)
+            ]
+            check(rng, sweeps._replace(steps=own), kept, 1, 1, 1)
+            check(rng, sweeps._replace(steps=own), kept, 2, 3, alpha)
+
+
+def test_every_shape_that_is_not_square_equals_the_reference(rng, dtype):
+    alpha = 0.5 - 2j if dtype.kind == "c" else -1.5
+    for shape in RECTANGULAR:
+        sweeps, matrices = rectangular(rng, shape, dtype)
+        check(rng, sweeps, matrices, 1, 1, 1)
+        check(rng, sweeps, matrices, 2, 3, alpha)
+
+
+def test_sizes_that_do_not_fit_are_refused(rng):
+    sweeps, matrices = rectangular(rng, (3, 4, 2, 5), np.float64)
+    steps = (sweeps.steps[0]._replace(adds_x=True),)
+    with pytest.raises(ValueError, match="x"):
+        cpu.sweep_plan(sweeps._replace(steps=steps), matrices)
+    for given in ((3, 2), (3, 2, 5, 1), (3, 0, 5), (2, 2, 5)):
+        with pytest.raises(ValueError, match=r"size|mode"):
+            cpu.sweep_plan(sweeps._replace(given=given), matrices)
+
+
 @pytest.mark.parametrize("inner", [1, 2, 3, 5, 16])
 def test_several_vectors(rng, dtype, inner):
     alpha = 0.5 - 2j if dtype.kind == "c" else -1.5
@@ -132,10 +203,12 @@ def test_several_vectors(rng, dtype, inner):
 def test_nothing_beyond_the_blocks_is_read_or_written(rng, dtype):
     """Blocks end where memory does not: NaN before and behind x and y stays where it is."""
     alike = ((3,), (3, 3), (3, 3, 3), (3,) * 5, (2, 2), (4, 4), (5,), (5,) * 3, (6, 6), (1, 1))
-    for sizes in (*alike, (2, 9), (3, 17), (2, 3, 67)):
-        sweeps, matrices = build(rng, sizes, dtype)
-        size = sweeps.vectors[0].blocks * sweeps.block_size
-        x, y = (poisoned((size + 34,), dtype) for _ in range(2))
+    made = [build(rng, sizes, dtype) for sizes in (*alike, (2, 9), (3, 17), (2, 3, 67))]
+    made += [rectangular(rng, shape, dtype) for shape in RECTANGULAR]
+    for sweeps, matrices in made:
+        size = sweeps.vectors[0].blocks * sweeps.input_block_size
+        written = sweeps.vectors[1].blocks * sweeps.block_size
+        x, y = poisoned((size + 34,), dtype), poisoned((written + 34,), dtype)
         x[17:-17] = random_array(rng, (size,), dtype)
         plan = cpu.sweep_plan(sweeps, matrices)
         plan.run(x[17:-17], y[17:-17], 1, 1, 1, False)
@@ -162,7 +235,7 @@ def test_nodes_share_lists_of_edges(rng):
         vectors = (SweepVector(0, nodes + 4), SweepVector(0, nodes + 4))
         empty = np.append(own.starts, [3 * nodes] * 4)  # four more, without edges
         steps = (SweepStep(1, False, (own._replace(starts=empty),)),)
-        sweeps = SweepList((3, 2), vectors, steps, np.dtype(np.float64))
+        sweeps = SweepList((3, 2), (3, 2), vectors, steps, np.dtype(np.float64))
         matrices = random_matrices(rng, sweeps)
         assert cpu.sweep_plan(sweeps, matrices).num_listed == listed
         check(rng, sweeps, matrices, 1, 1, 1)

@@ -312,3 +312,44 @@ def test_vectors_of_the_host_are_refused(cupy, rng):
         op.to("cuda") @ x
     with pytest.raises(TypeError, match="on a CUDA device"):
         op @ cupy.asarray(x)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 3), (3, 4), (6, 5), (1, 2)])
+def test_blocks_that_are_not_square(cupy, poisoned_on_device, rng, dtype, mode, rows, columns):
+    """Maps between degrees p and p + 1 along one mode, and their transposes."""
+    grid = adaptive_grid(rng, 3)
+    wide = operator_of(rng, LEVELS[3], max(rows, columns), "volume", dtype)
+    part = SimpleNamespace(
+        rows=wide.rows, columns=wide.columns, blocks=wide.blocks[:, :rows, :columns]
+    )
+    made, given = ([n if k == mode else 3 for k in range(3)] for n in (rows, columns))
+    modes = [part if k == mode else None for k in range(3)]
+    op = bk.SparseGridOperator(grid, [modes], made, inputs=given)
+    device = op.to("cuda")
+    x, y = (random_array(rng, (size,), dtype) for size in op.shape[::-1])
+    out = poisoned_on_device(op.shape[0], dtype)
+    device.matvec(cupy.asarray(x), out=out)
+    close(out.get(), op @ x, dtype)
+    close((device.T @ cupy.asarray(y)).get(), op.T @ y, dtype)
+    target = cupy.asarray(y)
+    device.accumulate(cupy.asarray(x), target)
+    close(target.get(), y + op @ x, dtype)
+    assert device.validate(samples=3).ok
+
+
+def test_the_identity_is_added_without_products(cupy, poisoned_on_device, rng, dtype):
+    sizes = (2, 3, 1)
+    grid = adaptive_grid(rng, 3)
+    fluxes = [operator_of(rng, LEVELS[3], n, "full", dtype) for n in sizes]
+    for terms in ([fluxes, [None, fluxes[1], None]], [[None, fluxes[1], None]]):
+        op = bk.SparseGridOperator(grid, terms, sizes, plus_identity=True)
+        device = op.to("cuda")
+        x, y = (random_array(rng, (op.shape[0],), dtype) for _ in range(2))
+        out = poisoned_on_device(op.shape[0], dtype)
+        device.matvec(cupy.asarray(x), out=out)
+        close(out.get(), op @ x, dtype)
+        close((device.T @ cupy.asarray(x)).get(), op.T @ x, dtype)
+        target = cupy.asarray(y)
+        device.accumulate(cupy.asarray(x), target, alpha=-2)
+        close(target.get(), y - 2 * (op @ x), dtype)

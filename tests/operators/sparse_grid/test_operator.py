@@ -403,3 +403,90 @@ def test_terms_of_triangular_operators_take_a_sweep_for_each_mode(rng, part, mod
     op = bk.SparseGridOperator(grid, terms, 2)
     assert op.num_sweeps == modes
     check(op, dense_sum(grid.cells, terms, (2,) * modes), rng)
+
+
+def rectangular(rng, cells, mode, sizes, rows):
+    """An operator along one mode whose blocks are (rows, sizes[mode]), and its dense matrix."""
+    levels = [4, 3, 3][: cells.shape[1]]
+    wide = [max(n, rows) if k == mode else n for k, n in enumerate(sizes)]
+    square = operator_of(rng, levels[mode], wide[mode], "full")
+    part = SimpleNamespace(
+        rows=square.rows, columns=square.columns, blocks=square.blocks[:, :rows, : sizes[mode]]
+    )
+    made = [rows if k == mode else n for k, n in enumerate(sizes)]
+    modes = [part if k == mode else None for k in range(len(sizes))]
+    op = bk.SparseGridOperator(cells, [modes, modes], made, coefficients=[1.0, 0.5], inputs=sizes)
+    whole = [square if k == mode else None for k in range(len(sizes))]
+    dense = 1.5 * restricted(cells, [as_dict(own) for own in whole], wide)
+    shape = (len(cells), *wide)
+    places = np.arange(dense.shape[0]).reshape(shape)
+    kept = [places[(slice(None), *(slice(n) for n in own))].ravel() for own in (made, sizes)]
+    return op, dense[np.ix_(*kept)]
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("rows", [1, 2, 4, 6])
+def test_blocks_that_are_not_square(rng, mode, rows):
+    """Products, transposes, multiples, pickles and other grids of m × n blocks along one mode."""
+    sizes = (3, 2, 3)
+    grid = SparseGrid.sparse([4, 3, 3])
+    op, expected = rectangular(rng, grid.cells, mode, sizes, rows)
+    assert op.shape == expected.shape
+    x, y = (rng.standard_normal(size) for size in expected.shape[::-1])
+    for own in (op, pickle.loads(pickle.dumps(op))):
+        out = np.full(op.shape[0], np.nan)
+        np.testing.assert_allclose(own.matvec(x, out), expected @ x, atol=1e-12)
+    np.testing.assert_allclose(op.T @ y, expected.T @ y, atol=1e-12)
+    np.testing.assert_allclose(op.T.T @ x, expected @ x, atol=1e-12)
+    several = rng.standard_normal((op.shape[1], 3))
+    np.testing.assert_allclose(op @ several, expected @ several, atol=1e-12)
+    np.testing.assert_allclose(op.accumulate(x, y.copy()), y + expected @ x, atol=1e-12)
+    np.testing.assert_allclose((2 * op.T @ op) @ x, 2 * expected.T @ (expected @ x), atol=1e-11)
+    np.testing.assert_allclose(op.to_dense(), expected, atol=1e-13)
+    assert op.validate().ok
+    other = SparseGrid.sparse([3, 2, 2])
+    places = grid.find(other.cells)
+    size = int(np.prod(sizes))
+    given = np.zeros((grid.num_cells, size))
+    given[places] = rng.standard_normal((other.num_cells, size))
+    found = op.on_grid(other).apply(given[places])
+    np.testing.assert_allclose(found, op.apply(given)[places], atol=1e-12)
+    if rows != sizes[mode]:
+        with pytest.raises(ValueError, match="expected a square one"):
+            op.diagonal()
+
+
+def test_blocks_that_are_not_square_act_along_one_mode(rng):
+    part = SimpleNamespace(rows=[0], columns=[0], blocks=np.ones((1, 3, 2)))
+    square = SimpleNamespace(rows=[0], columns=[0], blocks=np.ones((1, 2, 2)))
+    for term, inputs in (((part, square), (2, 2)), ((None, None), (2, 2)), ((part, None), (2, 1))):
+        with pytest.raises(ValueError, match=r"does not act along one axis alone"):
+            bk.SparseGridOperator([[0, 0]], [term], (3, 2), inputs=inputs)
+    with pytest.raises(ValueError, match=r"has 3×2 blocks; expected 3×3, n functions"):
+        bk.SparseGridOperator([[0, 0]], [(part, None)], (3, 2))
+    with pytest.raises(ValueError, match="inputs has 3 entries; expected 2"):
+        bk.SparseGridOperator([[0, 0]], [(part, None)], (3, 2), inputs=(2, 2, 2))
+
+
+def test_the_identity_is_added_without_products(rng):
+    """As one more term, in products, transposes, diagonals, multiples and after updates."""
+    grid, sizes = SparseGrid.sparse([3, 2, 2]), (2, 3, 1)
+    levels = [3, 2, 2]
+    volumes = [operator_of(rng, level, n, "volume") for level, n in zip(levels, sizes, strict=True)]
+    fluxes = [operator_of(rng, level, n, "full") for level, n in zip(levels, sizes, strict=True)]
+    several = [[fluxes[0], *volumes[1:]], [None, fluxes[1], None]]
+    for terms in (several, several[1:], []):
+        op = bk.SparseGridOperator(grid, terms, sizes, plus_identity=True)
+        plain = bk.SparseGridOperator(grid, [*terms, [None] * 3], sizes)
+        assert op.multiply_adds <= plain.multiply_adds
+        check(op, plain.to_dense(), rng)
+        twice = [2.0 * matrix.blocks for matrix in op._spec.matrices]
+        if twice:
+            op.update(twice)
+            plain.update(twice)
+            check(op, plain.to_dense(), rng)
+            check(op.on_grid(SparseGrid.sparse([2, 1, 1])),
+                  plain.on_grid(SparseGrid.sparse([2, 1, 1])).to_dense(), rng)  # fmt: skip
+    part = SimpleNamespace(rows=[0], columns=[0], blocks=np.ones((1, 3, 2)))
+    with pytest.raises(ValueError, match="there is no identity to add"):
+        bk.SparseGridOperator([[0]], [(part,)], 3, inputs=2, plus_identity=True)

@@ -101,11 +101,11 @@ def sweep_levels(sweeps: SweepList) -> SweepLevels:
 
     All sweeps into a vector, of whichever step, are done as one sum. There are at most as many
     levels as a term has modes. Vectors that are not needed at the same time share memory. If all
-    steps add, blocks to which nothing is added are left out.
+    steps add, to what is there or to x, blocks to which nothing is added are left out.
 
     Raises ValueError if there are too many blocks for 32-bit numbers.
     """
-    shapes = [_shape(sweeps.sizes, mode) for mode in range(len(sweeps.sizes))]
+    shapes = [_shape(sweeps.sizes, sweeps.given, mode) for mode in range(len(sweeps.sizes))]
     used = {shapes[part.mode] for step in sweeps.steps for part in step.parts}
     modes = tuple(dict.fromkeys(shape for shape in shapes if shape in used))
     vectors = [_Made(vector.blocks) for vector in sweeps.vectors]
@@ -125,14 +125,14 @@ def sweep_levels(sweeps: SweepList) -> SweepLevels:
     scratch = _share_memory(vectors[2:])
     itemsize = sweeps.dtype.itemsize
     last = max((made.level for made in vectors), default=0)
-    adds = all(step.adds for step in sweeps.steps)
+    adds = all(step.adds or step.adds_x for step in sweeps.steps)
     tables = tuple(_table(vectors, level, modes, itemsize, adds) for level in range(1, last + 1))
     return SweepLevels(modes, tables, scratch, tuple(places))
 
 
-def _shape(sizes: Sequence[int], mode: int) -> SegmentMode:
-    n = sizes[mode]
-    return SegmentMode(math.prod(sizes[:mode]), n, n, math.prod(sizes[mode + 1 :]))
+def _shape(sizes: Sequence[int], given: Sequence[int], mode: int) -> SegmentMode:
+    before, behind = math.prod(sizes[:mode]), math.prod(sizes[mode + 1 :])
+    return SegmentMode(before, given[mode], sizes[mode], behind)
 
 
 def _share_memory(vectors: Sequence[_Made]) -> int:

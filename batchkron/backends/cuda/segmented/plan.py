@@ -206,6 +206,16 @@ def _clear(y: DeviceArray, accumulate: bool) -> None:
         y.data.memset_async(0, y.nbytes)
 
 
+def _begin_with(x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool) -> None:
+    """Let y be alpha x, or add that to it."""
+    if accumulate:
+        y += (x if alpha == 1 else alpha * x).reshape(y.shape)
+    elif alpha == 1:
+        y.data.copy_from_device_async(x.data, y.nbytes)
+    else:
+        y[...] = (alpha * x).reshape(y.shape)
+
+
 class SegmentedPlan:
     """y[node] = or += alpha Σ_e A_e ×_mode x[child_e], over the node's edges e, on one device."""
 
@@ -248,9 +258,10 @@ class SweepPlan(FastPath):
         device = current_device()
         super().__init__(device)
         self._dtype = sweeps.dtype
-        self._shape = sweeps.vectors[0].blocks, sweeps.block_size
+        self._shape = sweeps.vectors[0].blocks, sweeps.input_block_size
         self._result = sweeps.vectors[1].blocks, sweeps.block_size
         self._counts = [part.matrices for step in sweeps.steps for part in step.parts]
+        self._adds_x = any(step.adds_x for step in sweeps.steps)
         self._sums: EdgeSums | None = None
         levels = sweep_levels(sweeps)
         self._levels = replace(levels, tables=())  # without the tables, which EdgeSums holds
@@ -298,6 +309,9 @@ class SweepPlan(FastPath):
         """Map x (outer, blocks, elements, inner) to alpha A x, added to y or overwriting it."""
         check_device(self._device, x, y)
         with device_errors():
+            if self._adds_x and y.size:
+                _begin_with(x, y, alpha, accumulate)
+                accumulate = True
             if self._sums is None or y.size == 0:
                 _clear(y, accumulate)
             else:
@@ -306,6 +320,8 @@ class SweepPlan(FastPath):
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Accept a flat vector (N,), or blocks (..., blocks, elements)."""
         sums, shape, result = self._sums, self._shape, self._result
+        if self._adds_x:
+            return None
         flat = x.shape == (math.prod(shape),) and out.shape == (math.prod(result),)
         blocks = x.shape[-2:] == shape and out.shape == (*x.shape[:-2], *result)
         if sums is None or not (flat or blocks) or x.dtype != self._dtype:

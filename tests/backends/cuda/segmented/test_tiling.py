@@ -228,7 +228,7 @@ def random_sweeps(rng, sizes, dtype, outputs=6):
         SweepStep(1, True, (part(4, 1),)),
     ]
     vectors = tuple(SweepVector(*pair) for pair in zip(starts, blocks, strict=True))
-    return SweepList(sizes, vectors, tuple(steps), np.dtype(dtype))
+    return SweepList(sizes, sizes, vectors, tuple(steps), np.dtype(dtype))
 
 
 def by_levels(levels, matrices, sweeps, x):
@@ -289,7 +289,7 @@ def test_vectors_share_memory_where_they_can(rng):
     ]
     chain.append(SweepStep(1, False, (random_part(rng, 9, 0, 6, 6),)))
     vectors = tuple(SweepVector(0, 6) for _ in range(10))
-    levels = sweep_levels(SweepList((2,), vectors, tuple(chain), np.dtype("f8")))
+    levels = sweep_levels(SweepList((2,), (2,), vectors, tuple(chain), np.dtype("f8")))
     assert len(levels.tables) == 9
     assert levels.scratch == 12
 

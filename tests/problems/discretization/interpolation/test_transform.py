@@ -55,6 +55,39 @@ def test_values_and_coefficients_are_inverse(name, grid, degree, extra):
     assert np.abs(found - values[chosen]).max() < (1e-12 + slope) * np.abs(values).max()
 
 
+@pytest.mark.parametrize("degrees", [(1, 3, 0), (5, 4, 1), (2, 0, 5)])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_degrees_of_each_axis(degrees, extra):
+    axes, grid = axes_of(3), SparseGrid.sparse([3, 2, 3])
+    transform = PointTransform(axes, grid, degrees, extra=extra)
+    rng = np.random.default_rng(4)
+    u = rng.standard_normal(transform.num_unknowns)
+    values = transform.values(u)
+    counts = [min(degree + 1 + extra, 6) for degree in degrees]
+    assert values.size == transform.num_points == grid.num_cells * np.prod(counts)
+    assert transform.degrees_at_points == tuple(count - 1 for count in counts)
+    assert np.abs(transform.coefficients(values) - u).max() < 2e-13 * np.abs(u).max()
+    points = np.stack(list(transform.points()), axis=-1)
+    found = evaluate_on_grid(u, points, axes, grid, degrees)
+    assert np.abs(found - values).max() < 1e-7 * np.abs(values).max()
+    v = rng.standard_normal(transform.num_points)
+    there, back = transform.operators
+    np.testing.assert_array_equal(there @ u, values)
+    np.testing.assert_array_equal(back @ v, transform.coefficients(v))
+    assert (there.T @ v) @ u == pytest.approx(v @ values)
+    assert (back.T @ u) @ v == pytest.approx(u @ (back @ v))
+
+
+def test_results_are_written_where_they_are_wanted():
+    transform = PointTransform(axes_of(2), SparseGrid.sparse([3, 3]), 2)
+    u = np.random.default_rng(4).standard_normal(transform.num_unknowns)
+    values, out = np.full(transform.num_points, np.nan), np.full(u.shape, np.nan)
+    assert transform.values(u, values) is values
+    np.testing.assert_array_equal(values, transform.values(u))
+    assert transform.coefficients(values, out) is out
+    np.testing.assert_array_equal(out, transform.coefficients(values))
+
+
 @pytest.mark.parametrize("m", range(1, 7))
 def test_points_are_distinct_and_determine_the_function(m):
     """Points that coincide would leave the matrix of values singular."""
@@ -119,7 +152,7 @@ def test_the_interpolant_has_the_values():
 
 @pytest.mark.parametrize(
     ("levels", "degree", "to_points", "back"),
-    [([7, 7], 2, 2.7, 4.2), ([5, 5, 5], 2, 3.0, 4.8)],
+    [([7, 7], 2, 2.2, 3.6), ([5, 5, 5], 2, 2.5, 4.3), ([2] * 6, 2, 4.3, 9.5)],
 )
 def test_multiply_adds_beside_those_of_derivatives(levels, degree, to_points, back):
     """As multiples of one application of all upwind derivatives; equal degrees take at most 1.3."""
