@@ -224,6 +224,7 @@ FastCall = Literal[
     "batched_kron",
     "field_blocks",
     "field_plan",
+    "formula_values",
     "triangular_sum",
 ]
 """Calls that a backend may do at once; see `Backend.fast_path`."""
@@ -476,6 +477,8 @@ class Backend(ABC):
         - "field_blocks": the arrays of ``csrc/engine/fields/blocks.hpp``; True, with the blocks of
           multiplications by fields written,
         - "field_plan": the named arrays of ``csrc/bindings/fields.cpp``; a `FieldPlan`,
+        - "formula_values": a `FormulaSpec`; on a device a function (variables, numbers, out) that
+          writes the formula's values by one kernel,
         - "triangular_sum": host arrays T_1, …, T_d of one complex dtype; a `TriangularSum`, where
           not LAPACK solves systems with T_1 ⊕ … ⊕ T_d.
         """

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.arrays import array_module
 from batchkron.operators import (
     BatchedKron,
     KroneckerProduct,
@@ -182,6 +183,17 @@ def _batch_operator(
 def two_scale_filters(grid: SparseGrid, degree: Degree) -> tuple[NDArray[np.float64], ...]:
     """Return the filters of the multiwavelets for each axis, (4, n, n)."""
     return tuple(np.stack(filters(own)) for own in of_each_axis(degree, grid.dimensions))
+
+
+def sum_of_groups(
+    groups: Sequence[TermGroup], t: float, u: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the product of the groups' A(t) with a state."""
+    found = array_module(u).empty_like(u)
+    found[...] = 0.0
+    for group in groups:
+        group.accumulate(t, u, found)
+    return found  # type: ignore[no-any-return]
 
 
 def operator_sum(groups: Sequence[TermGroup], t: float) -> Operator:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Formula"]
+from batchkron.spec.formula import FormulaSpec
+
+__all__ = ["Formula", "FormulaText"]
 
 _MAX_LENGTH = 2000  # characters; Python's parser needs a bounded stack for so many
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
@@ -26,6 +28,13 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Pow: np.power,
     ast.USub: np.negative,
     ast.UAdd: np.positive,
+}
+_SYMBOLS: Mapping[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "**",
 }
 _GRAMMAR = "numbers, + - * / **, parentheses, exp, sqrt, sin, cos"
 
@@ -71,6 +80,25 @@ class Formula:
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "_tree", tree)
 
+    def having(self, name: str, other: Formula) -> Formula:
+        """Return the formula with another one in the place of a variable."""
+        tree = _Replaced(name, other._tree).visit(ast.parse(self.text.strip(), mode="eval"))
+        rest = [own for own in self.variables if own != name]
+        return Formula(ast.unparse(tree), tuple(dict.fromkeys((*rest, *other.variables))))
+
+    def compiled(
+        self, arrays: Sequence[str], scalars: Sequence[str]
+    ) -> tuple[FormulaSpec, list[float]]:
+        """Return the formula of some arrays and scalars for backends, and its own numbers.
+
+        The variables that occur are among them. Numbers are the scalars, then those of the text.
+        """
+        numbers: list[float] = []
+        places = {name: ("variable", k) for k, name in enumerate(arrays)}
+        places |= {name: ("number", k) for k, name in enumerate(scalars)}
+        code = tuple(_code(self._tree, places, numbers, len(scalars)))
+        return FormulaSpec(code, len(arrays), len(scalars) + len(numbers)), numbers
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Formula, (self.text, self.variables)
 
@@ -78,6 +106,37 @@ class Formula:
         """Return the value for numbers or arrays, which NumPy or the arrays' library computes."""
         with np.errstate(all="ignore"):  # the caller checks the values
             return _value(self._tree, values)
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, name: str, tree: ast.expr) -> None:
+        self._name, self._tree = name, tree
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._tree if node.id == self._name else node
+
+
+@dataclass(frozen=True)
+class FormulaText:
+    """The text of a formula whose variables are not known yet, as a function of named arguments.
+
+    Raises ValueError if it is no formula of any variables.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        try:
+            tree = ast.parse(self.text.strip(), mode="eval")
+        except (SyntaxError, RecursionError, MemoryError):
+            names = set()  # the formula says what is wrong
+        else:
+            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        Formula(self.text, tuple(sorted(names - set(_FUNCTIONS))))
+
+    def __call__(self, **values: Any) -> Any:
+        """Return the value for the values of all variables."""
+        return Formula(self.text, tuple(values))(values)
 
 
 def _names(node: ast.expr, variables: Collection[str], text: str) -> set[str]:
@@ -105,6 +164,34 @@ def _names(node: ast.expr, variables: Collection[str], text: str) -> set[str]:
         return _names(node.args[0], variables, text)
     part = ast.get_source_segment(text.strip(), node) or type(node).__name__
     raise ValueError(f"{text!r} has {part!r}; a formula may have {_GRAMMAR}, and names")
+
+
+def _code(
+    node: ast.expr, places: Mapping[str, tuple[str, int]], numbers: list[float], first: int
+) -> Iterator[tuple[str, int]]:
+    """Yield the operands and operations of a `FormulaSpec`, and append numbers of the text."""
+    if isinstance(node, ast.Constant):
+        numbers.append(float(node.value))  # type: ignore[arg-type]
+        yield "number", first + len(numbers) - 1
+        return
+    if isinstance(node, ast.Name):
+        yield places[node.id]
+        return
+    if isinstance(node, ast.BinOp):
+        yield from _code(node.left, places, numbers, first)
+        right = node.right
+        if isinstance(node.op, ast.Pow) and isinstance(right, ast.Constant) and right.value == 2:
+            yield "square", 0
+            return
+        yield from _code(right, places, numbers, first)
+        yield _SYMBOLS[type(node.op)], 0
+        return
+    is_call = isinstance(node, ast.Call)
+    yield from _code(node.args[0] if is_call else node.operand, places, numbers, first)  # type: ignore[attr-defined]
+    if is_call:
+        yield node.func.id, 0  # type: ignore[attr-defined]
+    elif isinstance(node.op, ast.USub):  # type: ignore[attr-defined]
+        yield "negative", 0
 
 
 def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:

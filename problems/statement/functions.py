@@ -16,7 +16,7 @@ from batchkron.arrays import array_module, to_host
 from batchkron.errors import PointValueError
 
 from .axis import Axis
-from .formula import Formula
+from .formula import Formula, FormulaText
 from .separable import SeparableAt
 
 __all__ = [
@@ -132,6 +132,13 @@ class FunctionOfAxes:
         above, below = (self.of_state(f + step, points, t, fields) for step in (move, -move))
         return (above - below) / (2.0 * move)
 
+    def on_device(self, f: Values, points: Sequence[Values], t: Any) -> Values:
+        """Return the same of arrays on a device, where t may be one, too.
+
+        Whether values are finite is not looked at, which would take a copy to the host.
+        """
+        return _called(self.name, lambda: self._call(points, t, f), self.axes, points)
+
     def factor(self, points: Sequence[Values], t: float) -> Values:
         """Return g (points,) of a function g f of the state.
 
@@ -226,6 +233,8 @@ def function_of_axes(
     box = tuple(axes)
     if isinstance(value, FunctionOfAxes):
         return value
+    if isinstance(value, FormulaText):
+        value = value.text
     known = (*(axis.name for axis in box), *(("t",) if in_time else ()))
     if state:
         if "f" in known:
@@ -336,6 +345,27 @@ def checked_values(
 
     ``error`` is raised for values that are not finite.
     """
+    values = _called(name, call, axes, points)
+    module = array_module(values)
+    with np.errstate(all="ignore"):  # the sum is finite only if all values are
+        if bool(module.isfinite(values.sum())):
+            return values
+    finite = module.isfinite(values)
+    if not bool(finite.all()):
+        first = int(to_host(finite, name).argmin())
+        place = ", ".join(
+            f"{axis.name} = {float(own[first])!r}" for axis, own in zip(axes, points, strict=True)
+        )
+        raise error(
+            f"{name} is {float(values[first])} at {place}, t = {t!r}; expected finite values"
+        )
+    return values
+
+
+def _called(
+    name: str, call: Callable[[], Any], axes: Sequence[Axis], points: Sequence[Values]
+) -> Values:
+    """Return what a call gives for points, perhaps an array that it has been given."""
     shape, module = points[0].shape, array_module(points[0])
     try:
         with np.errstate(all="ignore"):
@@ -360,14 +390,5 @@ def checked_values(
             f"{name} gave shape {values.shape} for {points[0].size} points; expected {shape} or a "
             "single number"
         )
-    values = module.broadcast_to(values, shape).astype(np.float64)
-    finite = module.isfinite(values)
-    if not bool(finite.all()):
-        first = int(to_host(finite, name).argmin())
-        place = ", ".join(
-            f"{axis.name} = {float(own[first])!r}" for axis, own in zip(axes, points, strict=True)
-        )
-        raise error(
-            f"{name} is {float(values[first])} at {place}, t = {t!r}; expected finite values"
-        )
+    values = module.broadcast_to(values, shape).astype(np.float64, copy=False)
     return values  # type: ignore[no-any-return]

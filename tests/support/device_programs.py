@@ -17,6 +17,7 @@ from batchkron.backends.cuda.batch.unsorted import unsorted_program, unsorted_ti
 from batchkron.backends.cuda.diagonal.kernel import diagonal_program
 from batchkron.backends.cuda.explicit.families import FAMILIES as PRODUCT_FAMILIES
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
+from batchkron.backends.cuda.formula.kernel import formula_program
 from batchkron.backends.cuda.general_kernel import batch_program, batch_tiling
 from batchkron.backends.cuda.gram.registers import registers_kernel
 from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
@@ -35,6 +36,7 @@ from batchkron.backends.cuda.step_sums.kernel import step_sum_program
 from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.backends.cuda.vector_sum.kernel import MAX_VECTORS, vector_sum_program
 from batchkron.backends.krylov_arguments import Stage
+from batchkron.problems.statement.formula import Formula
 
 KRYLOV = [  # passes that one call of `krylov_kernels` takes, in their order
     ("StartExtent", "StartNorms"),
@@ -267,6 +269,20 @@ def diagonal_programs(dtype, limits):
     """The kernels of products with diagonal matrices."""
     for repeated in (False, True):
         yield diagonal_program(dtype, 256, repeated)
+
+
+FORMULAS = [
+    "f * (1 - f)",
+    "-exp(-x**2) * sin(y - t) + cos(f) / sqrt(2 + f**2)",
+    "f**3 - f**0.5 * x + (+t)",
+]
+
+
+def formula_programs(dtype, limits):
+    """The kernels of formulas of the state, two axes and the time, in double precision."""
+    for text in FORMULAS if dtype == np.float64 else ():
+        spec, _ = Formula(text, ("f", "x", "y", "t")).compiled(["f", "x", "y"], ["t"])
+        yield formula_program(spec, 256)
 
 
 def vector_sum_programs(dtype, limits):

@@ -100,6 +100,10 @@ class CudaBackend(KrylovBackend):
             from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
 
             return sparse_calls.fast_kron_sparse_multiply
+        if call == "formula_values":
+            from batchkron.backends.cuda.formula import plan as formula
+
+            return formula.FormulaValues
         if call == "batched_gemm":
             from batchkron.backends.cuda.batch import function_calls as gemm
 

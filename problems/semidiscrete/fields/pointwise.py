@@ -10,15 +10,17 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module, to_host
+from batchkron.arrays import to_host
+from batchkron.backends.workspace import Workspace
 from batchkron.errors import PointValueError
 from batchkron.operators import Diagonal, Operator, on_device
 
 from ...discretization.interpolation.transform import PointTransform
 from ...discretization.parts import OperatorTerm, PointwiseOperator
-from ..operators import TermGroup, group_terms, operator_sum
+from ..operators import TermGroup, group_terms, operator_sum, sum_of_groups
 from ..value import ProblemValue
 from .at_points import FieldsAtPoints
+from .device_points import PointsOnDevice
 
 __all__ = ["PointwiseOfState"]
 
@@ -50,7 +52,8 @@ class PointwiseOfState:
         """Add the sum for the state u to ``out``.
 
         Raises PointValueError, a `NotPhysicalError`, if a function has a value that is not finite,
-        or one whose second derivatives are taken falls with f.
+        or one whose second derivatives are taken falls with f. On a device values that are not
+        finite spread instead, where no function has fields, a speed or second derivatives.
         """
         for own in self._by_points:
             own.accumulate(t, u, out)
@@ -104,20 +107,34 @@ class _AtPoints:
             _Member(own, *(_groups(problem, part) for part in (own.terms, own.inner, own.damping)))
             for own in operators
         ]
+        # memory of the calling thread: values at points, the same of a derivative, coefficients
+        self._memory = Workspace(), Workspace(), Workspace()
+
+    @cached_property
+    def _on_device(self) -> PointsOnDevice | None:
+        """The sum for states on a device; None on the CPU, and where it is more than functions."""
+        more = any(m.own.fields or m.own.speed is not None or m.own.grows for m in self._members)
+        if self._device == "cpu" or more:
+            return None
+        members = [(m.own.function, m.outer, m.inner) for m in self._members]
+        return PointsOnDevice(self._transform, self._points, members)
 
     def accumulate(self, t: float, u: Values, out: Values) -> None:
         """Add the sum for the state u to ``out``."""
-        at, fields = _ValuesOfState(self._transform, u), self._fields(t, u)
+        if self._on_device is not None:
+            self._on_device.accumulate(t, u, out)
+            return
+        at, fields = _ValuesOfState(self._transform, u, self._memory), self._fields(t, u)
         for member in self._members:
             own, values = member.own, at(member, t)
             if own.grows:
                 self._check_growth(own, values, t, fields)
             found = own.function.of_state(values, self._points, t, fields)
-            product = self._transform.coefficients(found)
+            product = self._transform.coefficients(found, at.memory(2, u.size))
             for group in member.outer:
                 group.accumulate(t, product, out)
             if own.speed is not None:
-                out += self._speed(own, values, t, fields) * _sum_of(member.damping, t, u)
+                out += self._speed(own, values, t, fields) * sum_of_groups(member.damping, t, u)
 
     def factors(self, t: float) -> list[Operator]:
         """Return the terms of linear functions as operators."""
@@ -128,7 +145,8 @@ class _AtPoints:
 
     def derivatives(self, t: float, u: Values) -> list[Operator]:
         """Return the derivatives of the terms with respect to the state."""
-        at, fields, found = _ValuesOfState(self._transform, u), self._fields(t, u), []
+        at = _ValuesOfState(self._transform, u, self._memory)
+        fields, found = self._fields(t, u), []
         for member in self._members:
             own, values = member.own, at(member, t)
             found.append(self._around(member, t, self._slope(own, values, t, fields)))
@@ -183,17 +201,32 @@ class _AtPoints:
 class _ValuesOfState:
     """The values of one state at points, and of what acts on it before a function."""
 
-    def __init__(self, transform: PointTransform, u: Values) -> None:
-        self._transform, self._u = transform, u
+    def __init__(self, transform: PointTransform, u: Values, memory: Sequence[Workspace]) -> None:
+        self._transform, self._u, self._memory = transform, u, memory
         self._plain: Values | None = None
 
     def __call__(self, member: _Member, t: float) -> Values:
-        """Return the values (points,) for a member's function."""
+        """Return the values (points,) for a member's function; on the CPU they cannot be written."""
         if member.inner:
-            return self._transform.values(_sum_of(member.inner, t, self._u))
+            return self._values(sum_of_groups(member.inner, t, self._u), 1)
         if self._plain is None:
-            self._plain = self._transform.values(self._u)
+            self._plain = self._values(self._u, 0)
         return self._plain
+
+    def memory(self, number: int, size: int) -> Values | None:
+        """Return memory of this thread on the CPU, None on a device."""
+        return self._memory[number].array(size, self._u.dtype) if self._on_cpu else None
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self._transform.device == "cpu"
+
+    def _values(self, state: Values, number: int) -> Values:
+        values = self._transform.values(state, self.memory(number, self._transform.num_points))
+        if self._on_cpu:  # of several functions each gets the same values
+            values = values.view()
+            values.setflags(write=False)
+        return values
 
 
 def _groups(problem: ProblemValue, terms: Sequence[OperatorTerm]) -> Sequence[TermGroup]:
@@ -201,11 +234,3 @@ def _groups(problem: ProblemValue, terms: Sequence[OperatorTerm]) -> Sequence[Te
         return ()
     groups = group_terms(terms, problem.grid, problem.degree, problem._form)
     return [group.to(problem.device) for group in groups]
-
-
-def _sum_of(groups: Sequence[TermGroup], t: float, u: Values) -> Values:
-    """Return the product of a sum of operators with a state."""
-    found = array_module(u).zeros_like(u)
-    for group in groups:
-        group.accumulate(t, u, found)
-    return found  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from device_programs import (
     SHAPES,
     diagonal_programs,
     explicit_programs,
+    formula_programs,
     gram_programs,
     krylov_programs,
     precision_programs,
@@ -49,6 +50,7 @@ from batchkron.backends.cuda.batch.kernel import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.tiles import tiles_arguments
+from batchkron.backends.cuda.formula.kernel import formula_arguments
 from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.gram.registers import small_arguments
 from batchkron.backends.cuda.gram.rows import row_arguments
@@ -174,6 +176,13 @@ def test_diagonal_products_compile(dtype, capability):
         assert "diagonal_multiply" in kernel.name
         assert kernel.registers <= 80
         assert kernel.stack == 0
+
+
+@pytest.mark.parametrize("capability", DEVICES)
+def test_formulas_compile(capability):
+    for kernel in kernels_for(formula_programs, "d", capability):
+        assert "formula_values" in kernel.name
+        assert kernel.registers <= 128  # two thread blocks of 256 threads
 
 
 @pytest.mark.parametrize("capability", DEVICES)
@@ -342,6 +351,7 @@ def test_arguments_are_laid_out_as_in_the_kernels(dtype):
         f"batchkron::ExplicitKronArguments<{scalar}>": explicit_arguments(),
         f"batchkron::ExplicitTilesArguments<{scalar}>": tiles_arguments(),
         f"batchkron::DiagonalArguments<{scalar}>": diagonal_arguments(dtype),
+        "batchkron::FormulaArguments<3>": formula_arguments(3),
         f"batchkron::GramArguments<{scalar}>": gram_arguments(),
         f"batchkron::SmallGramArguments<{scalar}>": small_arguments(),
         f"batchkron::GramTotalArguments<{scalar}, 1>": total_arguments(1),

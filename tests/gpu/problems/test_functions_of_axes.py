@@ -80,3 +80,79 @@ def test_linear_terms_are_an_operator(cupy, rng):
     u = rng.standard_normal(problem.unknowns)
     close((device.operator @ cupy.asarray(u)).get(), problem.operator @ u)
     close((device.operator.T @ cupy.asarray(u)).get(), problem.operator.T @ u)
+
+
+def in_time(function):
+    """A flux and a reaction that depend on the time, the latter by a function or a formula."""
+    flux = pointwise("(1 + 0.5 * sin(t)) * f**2", speed=1.0)
+    terms = [-1 * div(X) @ flux, pointwise(function)]
+    return PDE([X, Y], terms, boundary="periodic", initial="sin(x + y)").discretize(3, 2)
+
+
+def host_copies(f, t):
+    """What no graph can have: the values come to the host and go back."""
+    import cupy
+
+    return cupy.asarray(np.cos(f.get()) * float(t))
+
+
+FUNCTIONS = {
+    "formula": ("cos(f) * t", "cos(f) * t"),
+    "function": (lambda f, t: np.cos(f) * t, "cos(f) * t"),
+    "a branch": (lambda f, t: np.cos(f) * t if t > 0.5 else 0.0 * f, None),
+    "copies": (host_copies, "cos(f) * t"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_many_calls_follow_state_and_time(cupy, rng, name):
+    """Right with and without graphs, at times that change from call to call."""
+    function, same = FUNCTIONS[name]
+    device = in_time(function).to("cuda")
+    host = in_time(function if same is None else same)
+    for number in range(10):
+        u, t = rng.standard_normal(host.unknowns), 0.1 + 0.13 * number
+        expected, found = np.full_like(u, np.nan), cupy.full(u.shape, np.nan)
+        host.rhs(t, u, expected)
+        device.rhs(t, cupy.asarray(u), found)
+        close(found.get(), expected)
+
+
+@pytest.mark.parametrize("name", ["formula", "function"])
+def test_all_of_it_is_one_graph(cupy, rng, name, monkeypatch):
+    """After some calls Python launches only what is not at points: here the damping of the flux."""
+    from batchkron.backends.cuda.runtime.launch import Launch
+
+    device = in_time(FUNCTIONS[name][0]).to("cuda")
+    points = device.system._pointwise
+    u = cupy.asarray(rng.standard_normal(device.unknowns))
+    out = cupy.zeros_like(u)
+    for _ in range(8):
+        points.write(0.3, u, out)
+    expected = out.copy()
+
+    def refuse(*arguments):
+        raise AssertionError("Python launches a kernel")
+
+    monkeypatch.setattr(Launch, "__call__", refuse)
+    points.write(0.3, u, out)
+    close(out.get(), expected.get())
+
+
+def test_values_that_are_not_finite_end_a_run(cupy):
+    terms = [pointwise("1 / (f - f)")]
+    problem = PDE([X], terms, boundary="periodic", initial="sin(x)").discretize(3, 1)
+    result = evolve(problem.to("cuda"), until=0.1, dt=0.01, method="rk4")
+    assert str(result.status) == "not-finite"
+
+
+@pytest.mark.parametrize("degree", [(1, 2), (3, 0)])
+def test_degrees_of_each_axis(cupy, rng, degree):
+    problem = nonlinear().discretize(3, degree)
+    device = problem.to("cuda")
+    u = rng.standard_normal(problem.unknowns)
+    for _ in range(8):
+        expected, found = np.full_like(u, np.nan), cupy.full(u.shape, np.nan)
+        problem.rhs(0.2, u, expected)
+        device.rhs(0.2, cupy.asarray(u), found)
+        close(found.get(), expected)

@@ -14,6 +14,13 @@ def on_stream(work):
     on_stream(work)
 
 
+def keep(memory):
+    """Keep memory as long as the graph that the current stream captures, as a graph's pool does."""
+    streams = DEVICES[-1].streams if DEVICES else []
+    if streams and streams[-1].capturing:
+        streams[-1].graph.memory.append(memory)
+
+
 class Array:
     """An array on the device, as `cupy.ndarray`."""
 
@@ -23,6 +30,7 @@ class Array:
         self.memory = memptr  # kept as long as the array
         self.host = np.full(shape, 7, dtype) if host is None else host
         self.data, self.dtype = Memory(self.host), self.host.dtype
+        keep(self.host)
 
     def __getattr__(self, name):
         found = getattr(self.host, name)

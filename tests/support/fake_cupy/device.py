@@ -57,7 +57,7 @@ class Graph:
     """What a stream captures: functions, which work on it hands over instead of running them."""
 
     def __init__(self):
-        self.nodes, self.launches = [], 0
+        self.nodes, self.launches, self.memory = [], 0, []
 
     def launch(self, stream):
         assert not stream.capturing

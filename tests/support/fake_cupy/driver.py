@@ -11,6 +11,7 @@ def replace_driver(device):
     """Load and launch kernels on the `Device`, in the driver's place."""
     from batchkron.backends.cuda.batch import list_calls
     from batchkron.backends.cuda.diagonal import plan as diagonal
+    from batchkron.backends.cuda.formula import plan as formula
     from batchkron.backends.cuda.interpolated import plan as interpolated
     from batchkron.backends.cuda.kernel import Kernel
     from batchkron.backends.cuda.kron import plan as kron
@@ -54,7 +55,8 @@ def replace_driver(device):
     krylov.krylov_kernels = krylov_kernels
     kron._may_be_constant = lambda spec: False
     for place, name in (
-        (diagonal, "diagonal"), (interpolated, "gather"), (interpolated, "scatter"),
+        (diagonal, "diagonal"), (formula, "formula"),
+        (interpolated, "gather"), (interpolated, "scatter"),
         (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
         (triangular_plan, "back_substitution"),
         (vector_sum, "vector_sum"), (step_sums, "step_sum"),

@@ -210,10 +210,8 @@ def _begin_with(x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool
     """Let y be alpha x, or add that to it."""
     if accumulate:
         y += (x if alpha == 1 else alpha * x).reshape(y.shape)
-    elif alpha == 1:
-        y.data.copy_from_device_async(x.data, y.nbytes)
     else:
-        y[...] = (alpha * x).reshape(y.shape)
+        y[...] = (x if alpha == 1 else alpha * x).reshape(y.shape)
 
 
 class SegmentedPlan:

@@ -12,8 +12,9 @@ def sum_edges(kernel, address):
     given = at(address, (), kernel.arguments.dtype)
     outer, inner, nodes = int(given["outer"]), int(given["inner"]), int(given["nodes"])
     inputs, outputs = int(given["num_inputs"]), int(given["num_outputs"])
-    size = shape.modes[0].L * shape.modes[0].C * shape.modes[0].R
-    x = at(given["x"], (outer, inputs, size, inner), dtype)
+    first = shape.modes[0]
+    size, given_size = first.L * first.K * first.R, first.L * first.C * first.R
+    x = at(given["x"], (outer, inputs, given_size, inner), dtype)
     y = at(given["y"], (outer, outputs, size, inner), dtype)
     scratch = int(given["num_scratch"])
     between = at(given["scratch"], (outer, scratch, size, inner), dtype) if scratch else None

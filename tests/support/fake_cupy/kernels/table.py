@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from batchkron.backends.cuda.formula.kernel import formula_arguments
 from batchkron.backends.cuda.step_sums.kernel import step_sum_arguments
 from batchkron.backends.cuda.vector_sum.kernel import vector_sum_arguments
 from batchkron.backends.krylov_arguments import ARGUMENTS
 from fake_cupy.kernels.batch import add_unsorted, multiply_batch
 from fake_cupy.kernels.diagonal import multiply_diagonal
 from fake_cupy.kernels.explicit import write_product
+from fake_cupy.kernels.formula import evaluate_formula
 from fake_cupy.kernels.gram import add_parts, multiply_gram
 from fake_cupy.kernels.interpolated import fold_pieces, interpolate
 from fake_cupy.kernels.kron import multiply
@@ -40,6 +42,7 @@ def run_other(kernel, address):
         "diagonal": multiply_diagonal,
         "back_substitution": substitute_back,
         "fold": fold_pieces,
+        "formula": evaluate_formula,
         "vector_sum": add_vectors,
         "krylov": run_passes,
         "step_sum": sum_of_step,
@@ -78,6 +81,8 @@ def argument_bytes(kernel):
     """The size of the arguments of a kernel that graphs can have."""
     if type(kernel).__name__ == "Kernel":
         return kernel.arguments.dtype.itemsize
+    if kernel.kind == "formula":  # which is in the place of a dtype
+        return formula_arguments(kernel.dtype.variables).itemsize
     if kernel.kind == "vector_sum":
         return vector_sum_arguments(kernel.dtype, kernel.numbers[1]).itemsize
     if kernel.kind == "step_sum":

@@ -1,0 +1,1 @@
+"""Formulas at points on a CUDA device."""
