@@ -40,6 +40,7 @@ from ..statement.axis import Axis
 from ..statement.time import TimeFunction, from_json
 from .adapt import decode_adapt
 from .content import ProblemContent
+from .edges import split_edges
 from .electric import split_electric
 from .fields import decode_fields
 from .functions import decode_functions
@@ -71,6 +72,8 @@ def decode_problem(document: Document) -> ProblemContent:
     masses = _decode_masses(document, grid, sizes)
     gains = decode_gains(document, axes)
     functions = decode_functions(document, axes)
+    lengths_along = [n << level for n, level in zip(sizes, levels, strict=True)]
+    terms, edges = split_edges(document, terms, axes, lengths_along)
     own, at_points = split_pointwise(document, terms, axes, levels, degrees)
     own, electric = split_electric(document, own, axes)
     adapt = decode_adapt(document, [axis.name for axis in axes])
@@ -97,6 +100,7 @@ def decode_problem(document: Document) -> ProblemContent:
             masses=masses,
             gains=gains,
             source_functions=functions,
+            edge_functions=edges,
             pointwise=at_points,
             electric=electric,
             adapt=adapt,

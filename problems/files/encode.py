@@ -21,6 +21,7 @@ from ..discretization.parts import OperatorTerm, SeparableVector
 from ..grids.degrees import of_each_axis
 from .adapt import encode_adapt
 from .content import ProblemContent
+from .edges import encode_edges
 from .electric import encode_electric
 from .fields import encode_fields
 from .functions import encode_functions, refuse_callables
@@ -67,6 +68,7 @@ def _document(content: ProblemContent) -> Document:
         **encode_fields(content.terms, content.axes),
         **encode_gains(content.gains),
         **encode_functions(content),
+        **encode_edges(content),
         **encode_adapt(content.adapt),
         **_encode_vectors("sources", content.sources, lengths),
         "initial": content.initial,

@@ -28,8 +28,8 @@ _SAMPLES = 64  # points at which a callable is identified
 def refuse_callables(content: ProblemContent) -> None:
     """Refuse a problem with sources, boundary data or terms that are Python functions."""
     others = "give it as the text of a formula, such as {}, or as a Separable or a sum of them"
-    advice = [others.format("'sin(x * y) * exp(-t)'")] * len(content.source_functions)
-    advice += ["as boundary data they hold products alone"] * len(content.edge_functions)
+    count = len(content.source_functions) + len(content.edge_functions)
+    advice = [others.format("'sin(x * y) * exp(-t)'")] * count
     at_points = [function for own in content.pointwise for function in own.functions]
     advice += ["give it as the text of a formula, such as 'f * (1 - f)'"] * len(at_points)
     functions = [
@@ -47,10 +47,9 @@ def refuse_callables(content: ProblemContent) -> None:
 
 
 def encode_functions(content: ProblemContent) -> dict[str, Value]:
-    """Return the dataset of sources and boundary data that are functions; none without them."""
-    functions = [*content.source_functions, *(edge.function for edge in content.edge_functions)]
-    check_function_count(_PATH, len(functions))
-    texts = tuple(formula_or_values(function, content.t0) for function in functions)
+    """Return the dataset of sources that are functions; none without them."""
+    check_function_count(_PATH, len(content.source_functions))
+    texts = tuple(formula_or_values(own, content.t0) for own in content.source_functions)
     return {_PATH: texts} if texts else {}
 
 

@@ -21,6 +21,7 @@ from ..statement.axis import Axis
 from ..statement.field_axes import check_field
 from ..statement.functions import FunctionOfAxes, function_of_axes
 from .content import ProblemContent
+from .edges import edge_terms
 from .electric import own_terms
 from .fields import FormulaReader, formula_of
 from .functions import check_function_count, formula_or_values
@@ -40,13 +41,14 @@ def all_terms(content: ProblemContent) -> list[OperatorTerm]:
     """Return the terms of a problem, after them those that act on each pointwise function.
 
     Before these are those that electric fields multiply; after them those that act on the state
-    before each of them, and last the damping of each.
+    before each of them, the damping of each, and last those of boundary data.
     """
     operators = content.pointwise
     parts = [[own.terms for own in operators], [own.inner for own in operators]]
     if has_damping(operators):
         parts.append([own.damping for own in operators])
-    return [*own_terms(content), *(term for part in parts for own in part for term in own)]
+    at_points = (term for part in parts for own in part for term in own)
+    return [*own_terms(content), *at_points, *edge_terms(content)]
 
 
 def has_damping(operators: Sequence[PointwiseOperator]) -> bool:
@@ -62,9 +64,9 @@ def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
     check_function_count(_FORMULA, len(operators))
     counts = [len(own_terms(content)), *(len(operator.terms) for operator in operators)]
     counts += [len(operator.inner) for operator in operators]
-    times = 2
     if has_damping(operators):
-        counts, times = counts + [len(operator.damping) for operator in operators], 3
+        counts += [len(operator.damping) for operator in operators]
+    counts.append(len(content.edge_functions))
     functions = [operator.function for operator in operators]
 
     def texts(given: Sequence[FunctionOfAxes | None]) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
         _FORMULA: texts(functions),
         _EXTRA: np.array([operator.extra for operator in operators], dtype=np.int64),
         _LINEAR: np.array([operator.linear for operator in operators], dtype=np.int64),
-        _OF_TERM: np.repeat(np.arange(-1, times * len(operators), dtype=np.int64), counts),
+        _OF_TERM: np.repeat(np.arange(-1, len(counts) - 1, dtype=np.int64), counts),
         **more,
         **_encode_fields(operators),
     }
@@ -117,11 +119,12 @@ def split_pointwise(
     """Return the terms of a document that act on f, and those that act on functions of it."""
     if _FORMULA not in document.datasets:
         return tuple(terms), ()
-    texts, owner = texts_of(document, _FORMULA), array_of(document, _OF_TERM)
+    texts, owners = texts_of(document, _FORMULA), array_of(document, _OF_TERM)
     count, times = len(texts), 3 if _SPEED in document.datasets else 2
     check_function_count(_FORMULA, count)
-    check_range(_OF_TERM, owner, -1, times * count)
-    if (np.diff(owner) < 0).any():
+    check_range(_OF_TERM, owners, -1, times * count + 1)
+    owner = owners[: len(terms)]
+    if (np.diff(owners) < 0).any() or (owner == times * count).any():
         raise ProblemFileError(f"dataset '{_OF_TERM}' does not ascend")
     members: list[list[OperatorTerm]] = [[] for _ in range(1 + 3 * count)]
     for term, k in zip(terms, owner.tolist(), strict=True):

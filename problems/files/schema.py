@@ -46,7 +46,8 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         cell and axis (the largest is n, that of axis k is n_k), of cells of the grid (blocks), of
         distinct 1-D operators (operators), of pairs of cells for which an operator has a block
         (pairs), of terms, of sources, of parts of the exact solution (parts), of sources that are
-        functions of all axes (functions), of functions of the state (at_points), of parts of
+        functions of all axes (functions), of functions of the state (at_points), of boundary data
+        that are functions (edges) and of their coefficients (edge_coefficients), of parts of
         electric fields, of terms that do not act on functions of the state (own_terms), of formulas
         (fields), of modes that are fields, of those that are derivatives, of values of functions in
         fields (samples), of unknowns, and of coefficients (size_k), finest cells (cells_k) and
@@ -95,6 +96,9 @@ def problem_fields(dimensions: int) -> dict[str, Field]:
         "pointwise/grows": Field("int64", ("at_points",), "pointwise_grows"),
         "pointwise/fields": Field("text", ("fields_at_points",), "pointwise_fields"),
         "pointwise/samples": Field("float64", ("samples_at_points",), "pointwise_fields"),
+        "edges/formula": Field("text", ("edges",), "edges"),
+        "edges/place": Field("int64", ("edges", 2), "edges"),
+        "edges/along": Field("float64", ("edge_coefficients",), "edges"),
         "sources/functions": Field("text", ("functions",), "functions"),
         "sources/explicit": Field("int64", ("sources",), "explicit"),
         "exact/time": Field("text", ("parts",), "exact"),

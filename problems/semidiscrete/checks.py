@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..discretization.interpolation.transform import check_grid
 from ..discretization.parts import (
+    EdgeFunction,
     ElectricOperator,
     Masses,
     OperatorTerm,
@@ -25,6 +26,7 @@ from ..statement.time import TimeFunction
 
 __all__ = [
     "check_axes",
+    "check_edges",
     "check_electric",
     "check_functions",
     "check_gains",
@@ -122,6 +124,17 @@ def check_functions(
             )
     if functions:
         check_grid(grid, tuple(n - 1 for n in sizes))
+
+
+def check_edges(edges: Sequence[EdgeFunction], grid: SparseGrid, sizes: Sequence[int]) -> None:
+    """Check the vectors of boundary data along their axes, and what acts along the others."""
+    check_terms([OperatorTerm(edge.modes, edge.time) for edge in edges], grid, sizes)
+    for number, edge in enumerate(edges):
+        expected = (sizes[edge.axis] << grid.levels[edge.axis],)
+        if edge.along.shape != expected:
+            raise ValueError(
+                f"edge_functions[{number}].along has shape {edge.along.shape}; expected {expected}"
+            )
 
 
 def check_masses(

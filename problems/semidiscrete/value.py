@@ -37,6 +37,7 @@ from ..statement.functions import FunctionOfAxes  # noqa: F401
 from ..statement.gains import MaxwellianGain  # noqa: F401
 from .checks import (
     check_axes,
+    check_edges,
     check_electric,
     check_functions,
     check_gains,
@@ -113,6 +114,7 @@ class ProblemValue(ProblemContent):
             check_terms(force.terms, grid, sizes)
         check_electric(self.electric, self.axes, masses, grid, sizes)
         check_limiter(self.limiter, grid, sizes, masses, self.device)
+        check_edges(self.edge_functions, grid, sizes)
         check_gains(self.gains, self.axes, masses)
         edges = (edge.function for edge in self.edge_functions)
         at_points = (operator.function for operator in self.pointwise)

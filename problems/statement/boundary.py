@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from .axis import Axis
+from .formula import FormulaText
 from .functions import function_of_axes
 from .number_checks import finite_number
 from .separable import Separable, SeparableFunction, SeparableSum, separable_parts
@@ -57,16 +58,17 @@ class Dirichlet:
 
     Attributes
     ----------
-    data : float, Separable, SeparableSum, callable or "from exact"
+    data : float, Separable, SeparableSum, callable, str or "from exact"
         Function of the other coordinates and of time. A factor that depends on the axis itself is
-        evaluated at the end. A callable is given as ``sources`` of a `PDE`, and has the axis's end
-        for that coordinate. "from exact" takes the PDE's exact solution.
+        evaluated at the end. A callable or the text of a formula, such as "sin(y - t)", is given as
+        ``sources`` of a `PDE`, and has the axis's end for that coordinate. "from exact" takes the
+        PDE's exact solution.
     """
 
     data: SeparableFunction | Callable[..., Any] | str = 0.0
 
     def __post_init__(self) -> None:
-        _check_data("Dirichlet", self.data)
+        object.__setattr__(self, "data", _checked_data("Dirichlet", self.data))
 
     @property
     def kind(self) -> EdgeKind:
@@ -80,11 +82,12 @@ class Neumann:
 
     Attributes
     ----------
-    data : float, Separable, SeparableSum, callable or "from exact"
+    data : float, Separable, SeparableSum, callable, str or "from exact"
         Derivative along the axis (in the direction of growing x_k at both ends, not along the
         outward normal), as a function of the other coordinates and of time. A factor that depends
         on the axis itself is evaluated at the end: a function of the axis is differentiated there,
-        a number is taken as the derivative, and so is the value of a callable, as of `Dirichlet`.
+        a number is taken as the derivative, and so is the value of a callable or formula, as of
+        `Dirichlet`.
         "from exact" differentiates the PDE's exact solution.
 
     Notes
@@ -98,7 +101,7 @@ class Neumann:
     data: SeparableFunction | Callable[..., Any] | str = 0.0
 
     def __post_init__(self) -> None:
-        _check_data("Neumann", self.data)
+        object.__setattr__(self, "data", _checked_data("Neumann", self.data))
 
     @property
     def kind(self) -> EdgeKind:
@@ -112,7 +115,7 @@ class Inflow:
 
     Attributes
     ----------
-    data : float, Separable, SeparableSum, callable or "from exact"
+    data : float, Separable, SeparableSum, callable, str or "from exact"
         As in `Dirichlet`.
 
     Notes
@@ -127,7 +130,7 @@ class Inflow:
     data: SeparableFunction | Callable[..., Any] | str = 0.0
 
     def __post_init__(self) -> None:
-        _check_data("Inflow", self.data)
+        object.__setattr__(self, "data", _checked_data("Inflow", self.data))
 
     @property
     def kind(self) -> Literal["inflow"]:
@@ -317,12 +320,17 @@ def _parse_condition(value: object, axis: Axis) -> Condition:
     )
 
 
-def _check_data(kind: str, data: object) -> None:
+def _checked_data(kind: str, data: Any) -> Any:
+    """Return data, a text as `FormulaText`."""
     if isinstance(data, str):
-        if data != FROM_EXACT:
+        try:
+            return data if data == FROM_EXACT else FormulaText(data)
+        except ValueError as error:
             raise ValueError(
-                f"{kind}({data!r}): the only word for data is {FROM_EXACT!r}; give that, a "
-                "number, a Separable or a function of the coordinates, such as lambda y: np.sin(y)"
-            )
-    elif not (callable(data) or isinstance(data, (Separable, SeparableSum))):
-        separable_parts(f"{kind}'s data", data, ())  # type: ignore[arg-type]
+                f"{kind}: {error}. The only word for data is {FROM_EXACT!r}; give that, a number, "
+                "a Separable, or a function of the coordinates, such as lambda y: np.sin(y) or "
+                "'sin(y)'"
+            ) from None
+    if not (callable(data) or isinstance(data, (Separable, SeparableSum))):
+        separable_parts(f"{kind}'s data", data, ())
+    return data

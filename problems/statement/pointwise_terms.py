@@ -9,7 +9,9 @@ from typing import Any
 from .axis import Axis
 from .boundary import FROM_EXACT, Condition, Dirichlet
 from .field_axes import check_field
+from .formula import Formula
 from .functions import FunctionOfAxes, function_of_axes, names_of
+from .number_checks import is_number
 from .pointwise import PointwiseTerm
 from .separable import SeparableOnAxes
 from .terms import Term, TermFactor
@@ -22,6 +24,8 @@ __all__ = [
     "is_second_derivative",
     "with_axes",
 ]
+
+_AT_END = "the flux of pointwise at an end"  # a name for texts of errors
 
 
 def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
@@ -120,18 +124,29 @@ def flux_at_ends(
         value: Callable[..., Any] = given
         if not isinstance(given, SeparableOnAxes):
             value = function_of_axes("boundary data", given, function.axes, in_time=True)
+        formula = _composed(function.function, data, value)
+        if formula is not None:
+            return Dirichlet(
+                FunctionOfAxes(_AT_END, formula, function.axes, None, "t" in formula.names)
+            )
 
         def at_points(*points_and_time: Any) -> Any:
             *points, t = points_and_time
             return function.of_state(value(*points, t), points, t)
 
-        return Dirichlet(
-            FunctionOfAxes(
-                "the flux of pointwise at an end", at_points, function.axes, None, in_time=True
-            )
-        )
+        return Dirichlet(FunctionOfAxes(_AT_END, at_points, function.axes, None, in_time=True))
 
     return flux(ends[0]), flux(ends[1])
+
+
+def _composed(function: object, data: object, value: object) -> Formula | None:
+    """Return F of data as a formula, None where F or the data are none."""
+    own = value.function if isinstance(value, FunctionOfAxes) else None
+    if is_number(data):
+        own = Formula(repr(float(data)), ())
+    if not (isinstance(function, Formula) and isinstance(own, Formula)):
+        return None
+    return function.having("f", own)
 
 
 def _check_diffusion(term: PointwiseTerm, derivatives: Sequence[TermFactor]) -> None:

@@ -111,7 +111,7 @@ REFUSED = [
         ValueError,
         "3 entries",
     ),
-    (lambda: Dirichlet("zero"), ValueError, "only word for data"),
+    (lambda: Dirichlet("from exat"), ValueError, "only word for data"),
     (lambda: Neumann(object()), TypeError, "must be a number, a Separable"),
     (
         lambda: PDE([X], div(X), boundary=Dirichlet(Separable(q=1.0)), initial=0.0),

@@ -268,8 +268,8 @@ PROBLEMS = {
     "data that are no data": (
         lambda: PDE([X], mass(X), boundary=Dirichlet("zero"), initial=0.0),
         ValueError,
-        "Dirichlet('zero'): the only word for data is 'from exact'; give that, a number, a "
-        "Separable or a function of the coordinates, such as lambda y: np.sin(y)",
+        "the data at the left end of axis 'x': 'zero' names 'zero'; expected x, t, or one of the "
+        "functions exp, sqrt, sin, cos",
     ),
     "a coefficient of two coordinates": (
         lambda: div(X, lambda x, y: x * y),

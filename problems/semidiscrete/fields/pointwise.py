@@ -206,7 +206,7 @@ class _ValuesOfState:
         self._plain: Values | None = None
 
     def __call__(self, member: _Member, t: float) -> Values:
-        """Return the values (points,) for a member's function; on the CPU they cannot be written."""
+        """Return the values (points,) for a member's function; read-only on the CPU."""
         if member.inner:
             return self._values(sum_of_groups(member.inner, t, self._u), 1)
         if self._plain is None:
