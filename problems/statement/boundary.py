@@ -173,7 +173,7 @@ class Robin:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "r", finite_number("Robin's r", self.r))
-        _check_data("Robin", self.data)
+        object.__setattr__(self, "data", _checked_data("Robin", self.data))
 
     @property
     def kind(self) -> Literal["robin"]:
