@@ -108,12 +108,12 @@ class Electric:
         self._density = density
 
     def __getitem__(self, axis: Axis | str) -> ElectricComponent:
-        """Return the component along an axis, or the axis of a name."""
+        """Return the component along an axis, or the axis of a name; raises ValueError."""
         for own in self.positions:
             if axis in (own, own.name):
                 return ElectricComponent(self, own)
         names = ", ".join(own.name for own in self.positions)
-        raise KeyError(f"{axis!r} is no position of the field; these are {names}")
+        raise ValueError(f"{axis!r} is no position of the field; these are {names}")
 
     def __getattr__(self, name: str) -> ElectricComponent:
         """Return the component along the axis of a name."""

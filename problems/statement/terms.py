@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .axis import Axis
 from .boundary import Boundary, Condition, ends_text, parse_ends
@@ -39,8 +39,7 @@ class AxisName(Axis):
 Others: TypeAlias = (
     Mapping[Axis, Function | FieldExpression]
     | Mapping[str, Function | FieldExpression]
-    | Mapping[tuple[Axis, ...], ElectricComponent]
-    | Mapping[Axis | tuple[Axis, ...], Function | FieldExpression | ElectricComponent]
+    | Mapping[Any, Function | FieldExpression | ElectricComponent]
 )
 """Coefficients in other coordinates, by their axes or the axes' names, a component of an `Electric`
 by all its axes."""

@@ -225,7 +225,7 @@ def _product(output: Observables, text: str) -> CellWeight:
     if not fields:
         raise ValueError(
             f"weight is {text!r}, and the terms of {problem.name} have no field of a Poisson "
-            "equation"
+            "equation in one position"
         )
     return CellWeight(product, fields, tuple(_place(problem.axes, own, "weight") for own in fields))
 
