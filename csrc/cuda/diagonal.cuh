@@ -1,7 +1,5 @@
 // Products with diagonal matrices:
-//
 //   y[i] = alpha d[(i / inner) mod period] x[i],  or +=  with `accumulate`,   for i < count.
-//
 // x and y are contiguous, `count` elements each; d has `period` elements. Without `repeated`, inner
 // is 1 and period is count. All are aligned to an element. y overlaps neither x nor d. Without
 // `accumulate` y is never read. Any count: a thread checks each of its elements against the end.

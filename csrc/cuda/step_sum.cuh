@@ -1,13 +1,10 @@
 // Sums of vectors as a step of a time stepper takes them:
-//
 //   y[i] = sum over k < vectors of numbers[k] x[k][i]   for i < count,
-//
 // with numbers that change from step to step while the kernel's arguments, in a CUDA graph, stay:
 // they are in a table with a row for each step, and *step is the row. The arithmetic is that of
 // cuda/vector_sum.cuh. If result >= 0, the sum over i of y[i]^2 goes to that column of the step's
 // row of results, added up in an order that depends on the grid alone; y may be null then. The
 // kernel that `ends` a step sets *step to the next row.
-//
 // All vectors are contiguous and aligned to an element. y may be one of the x[k], and overlaps the
 // others nowhere. Any count.
 #pragma once

@@ -1,7 +1,5 @@
 // Linear combinations of vectors in one pass over memory:
-//
 //   y[i] = sum over k < vectors of factors[k] x[k][i]   for i < count.
-//
 // k ascends; the first term is a product, the others are fused multiply-adds, so that the bits are
 // those of the CPU (simd/vector_sums/table.hpp). All vectors are contiguous and aligned to an
 // element. y may be one of the x[k], and overlaps the others nowhere. Any count: a thread checks

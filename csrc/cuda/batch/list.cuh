@@ -24,10 +24,8 @@ constexpr int matrix_pitch(int elements) {
 }
 
 // For all outputs o and entries e of outer,
-//
 //   y[e, o] = alpha sum_b weights[b] (A_1b (x) ... (x) A_db) x[e, input_b],
 //             where b = starts[o] ... starts[o + 1] - 1,
-//
 // or += with `accumulate`; otherwise y is never read, and outputs without products become zero. x
 // is (outer, num_inputs, input size), y is (outer, num_outputs, output size), contiguous, without
 // overlap. x is aligned to 16 bytes, y to an element. Entry e of outer has the matrices and weights

@@ -76,14 +76,4 @@ __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* o
   }
 }
 
-// The last of the passes: its layout is that of the output block.
-template <class Pass, class... Rest>
-struct LastPass {
-  using Type = typename LastPass<Rest...>::Type;
-};
-template <class Pass>
-struct LastPass<Pass> {
-  using Type = Pass;
-};
-
 }  // namespace batchkron

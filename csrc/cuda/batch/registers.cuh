@@ -160,7 +160,7 @@ template <class T, class Layout, class Cut, bool short_ids, bool identities, cla
 __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) {
   using Record = ListRecord<Layout::steps, short_ids>;
   using Memory = GroupMemory<T, Layout, Cut, Record>;
-  using Last = typename LastPass<Pass...>::Type;
+  using Last = typename LastOf<Pass...>::Type;  // its layout is the output block's
   constexpr int team = Cut::team, teams_per_output = Cut::teams_per_output, ahead = Cut::stages - 1;
   constexpr int sharing = teams_per_output * Cut::cluster;  // all teams of an output
   constexpr int items = (Last::Spread::size + team - 1) / team, held = Last::Held::outputs;

@@ -159,11 +159,8 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
   const bool active = output < a.num_outputs;
   Index begin = 0;
   int count = 0;
-  if constexpr (Cut::padded) {
-    begin = output * a.slots, count = active ? int(a.slots) : 0;
-  } else if (active) {
-    begin = a.starts[output], count = int(a.starts[output + 1] - begin);
-  }
+  if constexpr (Cut::padded) begin = output * a.slots, count = active ? int(a.slots) : 0;
+  else if (active) begin = a.starts[output], count = int(a.starts[output + 1] - begin);
   const int place = member * Slices::products + team;
   const int* const list = a.list + (begin + place) * Record::size;
   const bool weighted = !*a.unit_weights;
@@ -198,9 +195,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       if (factors.template skips<Slices::step>()) {
         UNROLLED for (int k = 0; k < Slices::K; ++k) row[k] = FromReal<T>::make(k == c);
       }
-      if (weighted) {
-        UNROLLED for (int k = 0; k < Slices::K; ++k) row[k] = multiply(row[k], weight);
-      }
+      if (weighted) UNROLLED for (int k = 0; k < Slices::K; ++k) row[k] = multiply(row[k], weight);
       multiply_held<T, 1>(factors, slice, Held{}, [&](const T* held) {
         multiply_exchanged<T, Slices::output>(factors, held, lane, Exchanged{}, [&](const T* part) {
           // If there is no product, what was loaded instead is not added, as it may be NaN.

@@ -17,15 +17,12 @@
 namespace batchkron {
 
 // For all entries e of outer and all products b,
-//
 //   y[e, outputs[b]] += alpha weights[b] (A_1b (x) ... (x) A_db) x[e, inputs[b]]
-//
-// x is (outer, num_inputs, input size), y is (outer, num_outputs, output size), contiguous, without
-// overlap. Entry e of outer has the matrices and weights of system e mod systems. x, y and pools are
-// aligned to 16 bytes, all else to an element. ids is (products, steps); the matrix of step s has the
-// number in column columns[s], of limits[s] in the pool, and -1 is the identity where the kernel has
-// identities. weights is (systems or 1, products), or null if all are 1. With `refused`, a product
-// with a number out of range is left out, and *refused becomes the least index of such a product.
+// Arrays and systems are those of cuda/batch/list.cuh; y is aligned to 16 bytes, too. ids is
+// (products, steps); the matrix of step s has the number in column columns[s], of limits[s] in the
+// pool, and -1 is the identity where the kernel has identities. weights may be null if all are 1.
+// With `refused`, a product with a number out of range is left out, and *refused becomes the least
+// index of such a product.
 template <class T, class Number, int steps>
 struct UnsortedArguments {
   const T* x;
@@ -43,10 +40,8 @@ struct UnsortedArguments {
   T alpha;
 };
 
-// How threads are divided. team: threads that compute a product. pitch: bytes of a product in shared
-// memory, of which there are two for each team: one comes while the other is multiplied. exchange:
-// elements of a team's other buffer, 0 if it needs none. A group is the threads that copy together: a
-// warp, with several teams, or the whole thread block, with one.
+// How threads are divided, as in RegisterCut of cuda/batch/registers.cuh. A team has two products in
+// shared memory: one comes while the other is multiplied.
 template <int team_, int block_, int pitch_, int exchange_>
 struct UnsortedCut {
   static constexpr int team = team_, block = block_, pitch = pitch_, exchange = exchange_;
@@ -218,7 +213,7 @@ template <class T, class Number, class Layout, class Cut, int min_blocks, bool b
 __global__ void __launch_bounds__(Cut::block, min_blocks)
     batched_unsorted(const UnsortedArguments<T, Number, Layout::steps> a) {
   wait_for_earlier_kernels();
-  using Last = typename LastPass<Pass...>::Type;
+  using Last = typename LastOf<Pass...>::Type;  // its layout is the output block's
   constexpr int team = Cut::team, items = (Last::Spread::size + team - 1) / team;
   constexpr int held = Last::Held::outputs, passes = int(sizeof...(Pass));
   constexpr bool direct = is_atomic_word<T, typename Last::Held, typename Last::Spread>();

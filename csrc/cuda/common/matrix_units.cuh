@@ -1,6 +1,6 @@
-// Multiply-adds on the matrix units (tensor cores) in double precision. A fragment is a small
-// matrix whose elements are spread over the 32 lanes of a warp. All lanes call these functions
-// together.
+// Multiply-adds on the matrix units (tensor cores) in double precision, and of single precision with
+// significands of 11 bits (TF32). A fragment is a small matrix whose elements are spread over the 32
+// lanes of a warp. All lanes call these functions together.
 #pragma once
 
 namespace batchkron {
@@ -40,5 +40,32 @@ __device__ inline void multiply_16_8_8(double (&d)[4], const double (&a)[4], con
   multiply_16_8_4(d, a[2], a[3], b[1]);
 #endif
 }
+
+// The same with a and b in TF32, and sums in single precision.
+__device__ inline void multiply_16_8_8(float (&d)[4], const unsigned (&a)[4], unsigned b,
+                                       unsigned b4) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(b4));
+}
+
+// x rounded to a significand of 11 bits, ties away from zero; infinities and NaN stay what they are.
+__device__ inline unsigned nearest_tf32(float x) {
+  unsigned result;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
+  return result;
+}
+
+// x as high + low. The low part of an infinity or a NaN is NaN; the high part of a NaN may be
+// anything.
+struct Tf32Parts {
+  unsigned high, low;
+
+  Tf32Parts() = default;
+  __device__ explicit Tf32Parts(float x)
+      : high((__float_as_uint(x) + 0x1000u) & 0xffffe000u),
+        low(__float_as_uint(x - __uint_as_float(high))) {}
+};
 
 }  // namespace batchkron

@@ -46,7 +46,6 @@ struct GlobalFactor {
 };
 
 // y[l, k, r, w] = sum_c f(c, k) x[l, c, r, w]
-//
 // for l < L, c < C, k < K, r < R and w < columns. x is (L, C, R, columns) and y (L, K, R, columns),
 // in shared or global memory, contiguous, aligned to an element, without overlap. y is overwritten.
 // The sum runs over c in order with one accumulator, so the bits do not depend on the number of

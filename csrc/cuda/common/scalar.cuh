@@ -81,6 +81,21 @@ struct Choice<false, Yes, No> {
   using Type = No;
 };
 
+// The last one of some types.
+template <class First, class... Rest>
+struct LastOf {
+  using Type = typename LastOf<Rest...>::Type;
+};
+template <class Only>
+struct LastOf<Only> {
+  using Type = Only;
+};
+
+template <class A, class B>
+constexpr bool is_same = false;
+template <class A>
+constexpr bool is_same<A, A> = true;
+
 // A condition as a type, so that a function argument can be known at compile time.
 template <bool condition>
 struct Truth {

@@ -1,13 +1,10 @@
 // Copies of many rectangles in one launch: what an exchange between ranks packs, unpacks, or writes
 // straight to the memory of the ranks that own it.
-//
 //   to_r[a, b, c, i] = from_r[a, b, c, i]   for each rectangle r and all a, b, c, i below its sizes.
-//
 // The word i is the last axis and contiguous on both sides; the other axes have any strides, in
 // words. Each rectangle has addresses of its own, which may be those of other devices' memory that
 // is mapped here. All are aligned to a word. No two elements are written to one place, and nothing
 // that is written is read.
-//
 // Where (l, s) becomes (s, l), memory is to be read along one axis and written along another one.
 // With `turned` a tile goes through shared memory for that: axis b is contiguous in `from`, axis c in
 // `to`, and a rectangle has one word along i.

@@ -65,11 +65,8 @@ struct HeldWord {
     if constexpr (entries == 1) {
       const bool aligned = b_column == 1 && b_row % elements == 0 &&
                            reinterpret_cast<Bits>(b_data) % bytes == 0;
-      if (aligned) {
-        b = *reinterpret_cast<const Word*>(b_data + Offset(from));
-      } else {
-        for (int t = 0; t < elements; ++t) b.values[t] = load(from + Size(t) * b_column);
-      }
+      if (aligned) b = *reinterpret_cast<const Word*>(b_data + Offset(from));
+      else for (int t = 0; t < elements; ++t) b.values[t] = load(from + Size(t) * b_column);
     } else if constexpr (entries == 2) {
       Size after = from;
       a[1] = a[0];
@@ -109,15 +106,13 @@ struct HeldWord {
 };
 
 // out[i * b.rows + k, j * b.columns + l] = a[i, j] b[k, l]
-//
 // a and b have any strides; out is row-major, contiguous, aligned to an element, overlaps neither,
-// and is never read. Each element is one multiplication.
-//
-// out is written as one sequence of words across its rows. All bands have the same elements of b in
-// the same places, so a thread keeps its words of b in registers and goes down the bands, `batch`
-// of them at a time: a word then costs loads of a, multiplies and a store. `bytes` is the size and
-// alignment of a word. Elements before the first word and after the last one are written singly. Bands
-// of whole lines have no warp that stores to parts of lines, which the cache takes 1.2 times as long for.
+// and is never read. Each element is one multiplication. out is written as one sequence of words
+// across its rows. All bands have the same elements of b in the same places, so a thread keeps its
+// words of b in registers and goes down the bands, `batch` of them at a time: a word then costs loads
+// of a, multiplies and a store. `bytes` is the size and alignment of a word. Elements before the first
+// word and after the last one are written singly. Bands of whole lines have no warp that stores to
+// parts of lines, which the cache takes 1.2 times as long for.
 template <class T, int elements, int bytes, int entries, class Size, int threads, int words,
           int batch, bool streaming>
 __global__ void __launch_bounds__(threads) explicit_kron(const ExplicitKronArguments<T> x) {

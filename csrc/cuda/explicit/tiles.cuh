@@ -101,7 +101,6 @@ __device__ void write_run(T* run, unsigned length, const Held* left, const Held*
 }
 
 // out[i * b_rows + k, j * b_columns + l] = left[i, j] right[k, l]
-//
 // The matrices have any strides; out is row-major, contiguous, aligned to `bytes` (an element, or a
 // part of a complex one), overlaps none of them, and is never read. Each element is one
 // multiplication, and one more for each matrix that is a product itself.

@@ -1,7 +1,5 @@
 // Gram matrices of one small mode: with x (outer, P, inner) and y (outer, Q, inner) of real numbers,
-//
 //   sums[b, p, q] = Σ x[l, p, r] y[l, q, r]   over the pairs (l, r) of thread block b.
-//
 // x and y are contiguous and aligned to an element; sums overlaps neither. A thread has all P x Q
 // sums in registers, and goes through pairs a grid apart, of which neighbouring threads have
 // neighbouring ones; the next pair is read while one is multiplied. gram_total (cuda/gram/total.cuh)

@@ -1,14 +1,11 @@
 // All gradients of y = x (A_1 ⊗ … ⊗ A_d) for real rows that fit into shared memory, by one kernel.
 //
 // With G, the gradient of y, it writes ∂x = G (A_1 ⊗ … ⊗ A_d)ᵀ, if that is wanted, and
-//
 //   parts[b, k] = Σ z_kᵀ g_k   over the rows of thread block b, for each k that is wanted,
-//
 // where z_k is x multiplied by the factors before A_k, g_k is G multiplied by the transposes of those
 // after A_k, and the sum is over all indices but those of mode k. gram_total (cuda/gram/total.cuh)
 // adds the parts, which are one after another for each block, (columns, rows) if they are turned. x
 // and G are contiguous and aligned to an element; ∂x overlaps neither.
-//
 // A block takes some rows at a time, a chunk. Neighbouring small modes are a group. Buffer k of shared
 // memory has room for these rows multiplied by the factors of the first k groups: buffer 0 holds x,
 // and buffer k + 1 first G multiplied by the transposes of the factors after group k, from which

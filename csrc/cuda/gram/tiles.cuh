@@ -1,7 +1,5 @@
 // Gram matrices of one mode: with x (outer, rows, inner) and y (outer, columns, inner),
-//
 //   sums[p, q] = Σ conj(x[l, p, r]) y[l, q, r]   over l < outer and r < inner.
-//
 // x and y are contiguous and aligned to an element; sums overlaps neither. The sums are cut into
 // tiles, and the pairs (l, r) into chunks, which `blocks` thread blocks of each tile share out.
 // Block b of a tile writes its part to sums[b, p, q]; gram_total (cuda/gram/total.cuh) adds the parts

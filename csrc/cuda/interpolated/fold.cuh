@@ -1,7 +1,5 @@
 // Sums over the pieces of points' windows:
-//
 //   points[p, r] = alpha sum over s of partial[s, p, r],   or  +=  with `accumulate`.
-//
 // partial is contiguous, (pieces, count, vectors). A thread adds the pieces of one element in their
 // order. Without `accumulate` points are not read.
 #pragma once

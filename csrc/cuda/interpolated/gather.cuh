@@ -1,8 +1,6 @@
 // Interpolation at points, for some vectors at once:
-//
 //   points[p, r] = alpha sum over windows of w_1[p, i_1] ... w_N[p, i_N] grid[corner_p + i, r],
 //   or  +=  with `accumulate`.
-//
 // Some lanes of a warp compute a point. They read the window row by row, a row being its four cells
 // of the last mode with their vectors, side by side in memory if cell_step is `vectors`. Each lane
 // contracts one element of a row, mode by mode from the last but one to the first: that takes

@@ -1,8 +1,6 @@
 // The transpose of interpolation, for some vectors at once:
-//
 //   grid[c, r] = sum over points p whose windows have the cell c of
 //                w_1[p, c_1 - corner_1] ... w_N[p, c_N - corner_N] points[p, r].
-//
 // Each cell has an owner, which alone writes it: no addition is atomic. An owner is a thread, or
 // `share` neighbouring lanes, with `cells` neighbouring cells of the last mode and `held` vectors. It
 // visits the bins whose windows meet its cells, the first mode slowest, and the points of each in
@@ -11,7 +9,6 @@
 //
 // Each point is visited for 4^(N-1) (cells + 3) / cells times as many cells as it has windows'
 // rows; a visit takes N - 1 products of weights, and at most `cells` multiply-adds for each vector.
-//
 // Arrays need the alignment of an element; points and grid may not overlap. The grid is not read;
 // cells without points become zero. Cells beyond the end of the last mode are left out.
 #pragma once

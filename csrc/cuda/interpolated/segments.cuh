@@ -1,17 +1,10 @@
-// The transpose of interpolation, for some vectors at once, in two kernels:
-//
-//   grid[c, r] = sum over points p whose windows have the cell c of
-//                w_1[p, c_1 - corner_1] ... w_N[p, c_N - corner_N] points[p, r].
-//
-// A row has all points whose windows have the same corner in all modes but the last. It is cut into
+// The transpose of interpolation, the sums of cuda/interpolated/scatter.cuh, in two kernels. A row has all points whose windows have the same corner in all modes but the last. It is cut into
 // segments, some points one behind another. The windows of a segment meet 4^(N-1) rows of cells,
 // its leads. Their cells, from the corner of the segment's first point to the end of the last one's
 // window, are the segment's span, rounded up to whole groups of four cells.
 //
 // 1. `interpolate_segments` sums over the points of each segment:
-//
 //      partial[((base 4^(N-1) + lead span + cell - first) vectors + r]
-//
 //    with base, span and first of the segment. A thread has one vector and 4^inner leads, with a
 //    window of four sums in each: it follows the corners of the points along the last mode. A sum
 //    that the window leaves behind is written. The weights of the modes before the inner ones are
@@ -19,13 +12,10 @@
 // 2. `interpolate_cells` sums over the segments that meet a cell, which `covers` has for each row
 //    and each cell of the last mode. `share` lanes have one sum: `turns` of them take turns at the
 //    segments of a row, and share / turns at the leads. Their sums are added in a tree.
-//
 // All sums have a fixed order and no addition is atomic: results have the same bits in each run.
-//
 // weights and partial need an alignment of 16 bytes, points and grid that of an element; arrays may
-// not overlap.
-// The grid is not read; cells without points become zero. It has fewer than 2^27 cells. Segments
-// behind the last point are empty and write nothing.
+// not overlap. The grid is not read; cells without points become zero. It has fewer than 2^27
+// cells. Segments behind the last point are empty and write nothing.
 #pragma once
 
 #include "cuda/common/elements.cuh"

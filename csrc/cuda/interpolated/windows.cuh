@@ -1,5 +1,4 @@
 // Windows of a grid: a point is interpolated from four neighbouring cells in each mode.
-//
 // Vector r of the points has element p at points[p * point_step + vectors[r]], and its value in a
 // cell is grid[cell * cell_step + r]. Points are in the order of their windows' corners, the first
 // mode slowest; a bin has all points of one corner. The bins of a grid of P_1 x ... x P_N cells are

@@ -28,7 +28,6 @@ struct GroupArguments {
 
 // Calls visit(place in the tile, offset in the array) for the elements of tile number `tile` of an
 // array (L, size, R). A tile has `size` rows and up to `width` columns; a column is a pair (l, r).
-//
 // row_length 0, for long R: each thread keeps to one column, and columns beyond the edge of the
 // array are visited with offset -1. row_length = R < width: the tile is some whole (size, R)
 // blocks, which are one piece of memory and visited in its order; a row of the tile has one element

@@ -22,22 +22,13 @@ struct PanelCut {
   static constexpr int steps = (C + depth - 1) / depth;
 };
 
-template <class T>
-struct IsDouble {
-  static constexpr bool value = false;
-};
-template <>
-struct IsDouble<double> {
-  static constexpr bool value = true;
-};
-
 // A panel in shared memory: `depth` entries of each of `size` fibres, or of rows of the factor.
 // Either the entries of a fibre are contiguous or the fibres of an entry are. Padding keeps what a
 // warp reads together in different banks.
 template <class T, int size_, int depth, bool entries_together>
 struct PanelLayout {
   static constexpr int pack = 16 / int(sizeof(T)), size = size_;
-  static constexpr int pad = IsDouble<T>::value ? 4 : pack;
+  static constexpr int pad = is_same<T, double> ? 4 : pack;
   static constexpr int stride = (entries_together ? depth : size) + pad;
   static constexpr int elements = (entries_together ? size : depth) * stride;
 

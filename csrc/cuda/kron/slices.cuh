@@ -114,21 +114,15 @@ struct SliceKernel {
       const T* const from = a.previous + first;
       UNROLLED for (int k = 0; k < some; ++k) {
         Group old;
-        if constexpr (words) {
-          old = *reinterpret_cast<const Group*>(from + k * step);
-        } else {
-          UNROLLED for (int i = 0; i < width; ++i) old.values[i] = from[k * step + i];
-        }
+        if constexpr (words) old = *reinterpret_cast<const Group*>(from + k * step);
+        else UNROLLED for (int i = 0; i < width; ++i) old.values[i] = from[k * step + i];
         UNROLLED for (int i = 0; i < width; ++i)
           sums[k].values[i] = multiply_add(sums[k].values[i], a.beta, old.values[i]);
       }
     }
     UNROLLED for (int k = 0; k < some; ++k) {
-      if constexpr (words) {
-        put(to + k * step, sums[k]);
-      } else {
-        UNROLLED for (int i = 0; i < width; ++i) to[k * step + i] = sums[k].values[i];
-      }
+      if constexpr (words) put(to + k * step, sums[k]);
+      else UNROLLED for (int i = 0; i < width; ++i) to[k * step + i] = sums[k].values[i];
     }
   }
 

@@ -9,7 +9,6 @@
 namespace batchkron {
 
 //   y[o, i, k, j, r] = alpha sum_l values[i, k, l, j] x[o, i, l, j, r]  (+ y[o, i, k, j, r])
-//
 // for o < outer, i < a, k < b, l < c, j < d and r < inner. x is (outer, a, c, d, inner) and y is
 // (outer, a, b, d, inner), both C-contiguous and aligned to an element (a complex one to one part).
 // y overlaps neither x nor the values; it is read only if accumulate is not 0. All sizes are
@@ -20,10 +19,8 @@ namespace batchkron {
 // the next. `tiles`: thread blocks that have work, and `together`: see cuda/kron_sparse/tiles.cuh.
 //
 // With an Ending other than kNone, accumulate is 0, and the product is only the first part:
-//
 //   z[o, i, k, j, r] = alpha sum_l values[i, k, l, j] x[o, i, l, j, r] + bias[i, k, j]
 //   y[o, i, k, j, r] = activation(z[o, i, k, j, r])
-//
 // bias (a, b, d) is zero if it is null. z is written to `before`, which has the layout and the
 // alignment of y, unless that is null or there is no activation. Both are rounded once.
 template <class T>

@@ -1,7 +1,5 @@
 // kron_sparse_gradients: gradients of the values of a Kronecker-sparse matrix of real elements.
-//
 //   parts[p, i, k, l, j] = sum_n gradient[n, i, k, j] x[n, i, l, j]
-//
 // over the vectors n from p each on, below (p + 1) each and `count`, for i < a, k < b, l < c and
 // j < d. Vectors lie one after another, x as (count, a, c, d), or along the last axis, as
 // (a, c, d, count); the gradient is (count, a, b, d) or (a, b, d, count). All are contiguous and

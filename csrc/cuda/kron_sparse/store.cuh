@@ -1,12 +1,8 @@
 // kron_sparse_store: copies the values of a Kronecker-sparse matrix to where the kernels of
 // products read them, in one launch.
-//
 //   stored[p, q, r, s] = values[p, q, r, s]  for s < sizes[3],  0  for sizes[3] <= s < row;
-//
 // or, with a spread d > 1,
-//
 //   stored[p, q, r, d s + r] = values[p, q, r, s],  0  elsewhere.
-//
 // The axes are in the order in which values are stored: (a, b, c, d), or (a, d, b, c) with padded
 // rows (cuda/kron_sparse/tiles.cuh), or (a, b, d, c) spread to dense matrices. `strides` are those
 // of the values along them, in elements, 0 or more; stored is contiguous and overlaps no value. Both

@@ -3,10 +3,10 @@
 //
 // The a d matrices are multiplied one by one, or those of some neighbouring j together (Layout), as
 // in a matrix product: panels of x and of the values follow one another through shared memory, those
-// of the next tile behind those of this one, and each result is written once. The values are stored as (a, d, b, row), where row is c rounded up
-// to whole words of 16 bytes; they are aligned to such words, and the elements that c lacks are
-// zero. x is aligned to `pack` elements, and so are its rows: pack divides inner in kRows, c in
-// kAlong, d in kGroup, or there c d if atom = J = d and pack > atom.
+// of the next tile behind those of this one, and each result is written once. The values are stored
+// as (a, d, b, row), where row is c rounded up to whole words of 16 bytes, with zeros; they are
+// aligned to such words. x is aligned to `pack` elements, and so are its rows: pack divides inner in
+// kRows, c in kAlong, d in kGroup, or there c d if atom = J = d and pack > atom.
 #pragma once
 
 #include "cuda/common/launch_order.cuh"

@@ -1,12 +1,9 @@
 // kron_sparse_transpose_blocks: transposes matrices that lie one after the other, each in its place.
-//
 //   to[n, s, l] = from[n, l, s]  if to_long,  to[n, l, s] = from[n, s, l]  otherwise
-//
 // for n < blocks, l < length, s < width. Both arrays are contiguous and overlap nowhere. Elements
 // have the size of T. On the side of (n, l, s), which is one run for a whole tile, side_pack of
-// them are read or written together, on the side of (n, s, l) run_pack: side_pack divides
-// length * width and tile * width, run_pack divides length and tile, addresses are aligned to
-// them.
+// them are read or written together, on the side of (n, s, l) run_pack: side_pack divides length *
+// width and tile * width, run_pack divides length and tile, addresses are aligned to them.
 #pragma once
 
 #include "cuda/common/elements.cuh"

@@ -1,5 +1,4 @@
 // For cuda/kron_sparse/tiles.cuh: the sums of a tile on matrix units, and on ordinary cores.
-//
 // Each class has sums of `down` rows k and `across` columns of a warp, of each j of an atom. add()
 // adds the products of one panel; each() visits runs of neighbours in y: visit(k, column, sums),
 // with k and column counted from the tile's, and sums[j][0 ... run - 1] along the columns in kRows
@@ -7,7 +6,6 @@
 #pragma once
 
 #include "cuda/common/matrix_units.cuh"
-#include "cuda/common/tf32.cuh"
 #include "cuda/kron_sparse/panels.cuh"
 
 namespace batchkron {
@@ -162,7 +160,7 @@ class HalfUnits : public SparseFragments<T, Cut, 4 / Cut::atom> {
   __device__ void each(Visit visit) const { Fragments::each(sums, visit); }
 };
 
-// float64, and float32 in TF32 by one or three products (cuda/common/tf32.cuh).
+// float64, and float32 in TF32 by one or three products (cuda/common/matrix_units.cuh).
 template <class T, class Cut>
 class EightUnits
     : public SparseFragments<T, Cut, sizeof(T) == 4 && Cut::layout != Layout::kGroup ? 2 : 1> {

@@ -1,8 +1,6 @@
 // One step of back substitution for (T_1 ⊕ … ⊕ T_d + shift) x = b with upper triangular T_k, in place:
-//
 //   x[i, j] = (x[i, j] - sum over k and m > i_k of T_k[i_k, m] x[i with m in the place of i_k, j])
 //             / (sum over k of T_k[i_k, i_k] + shift)
-//
 // for all multi-indices i whose sum is `level`, and j < inner. It reads unknowns of higher levels
 // alone, so that all of a level are independent; before it those levels must hold the solution.
 //

@@ -1,7 +1,5 @@
 // A Kronecker sum that one thread block applies to one vector in shared memory:
-//
 //   y[i_1, …, i_d] = Σ_m Σ_c A_m[i_m, c] x[i_1, …, c, …, i_d]
-//
 // x and the matrices are in shared memory; thread t computes elements t, t + threads, t + 2
 // threads, … of y in registers, so that neighbouring threads read neighbouring elements, or the
 // same one. Sums run over m, then over c in order, with one accumulator.

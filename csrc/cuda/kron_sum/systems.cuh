@@ -1,7 +1,5 @@
 // Kronecker sums of many systems, a thread block for each vector:
-//
 //   y[k, s, i, j] = alpha ((A_s1 ⊕ … ⊕ A_sd) x[k, s, :, j])[i],  or +=  with `accumulate`,
-//
 // for k < outer / systems, s < systems, i < elements of a vector, j < inner, where A_1 ⊕ A_2 = A_1
 // ⊗ I + I ⊗ A_2. x and y are C-contiguous, aligned to an element, and do not overlap. Without
 // `accumulate`, y is never read. The grid is (outer, any number up to inner).

@@ -1,7 +1,5 @@
 // segmented_multiply: sums over the edges of nodes,
-//
 //   y[node] = alpha sum over edges e of node of A_e ._mode(e) x[child(e)],  or +=  (accumulate),
-//
 // where ._m multiplies a block along its mode m by a small matrix. Any sizes and dtypes. A launch
 // may also write such sums to vectors in scratch memory, which later launches read. The contract of
 // the arguments is with SegmentedArguments below.

@@ -109,9 +109,7 @@ struct FibreArray {
   template <int word>
   __device__ static void store(const Arguments& a, const TilePart& part, const T* buffer,
                                int thread) {
-    struct alignas(word * sizeof(T)) Word {
-      T values[word];
-    };
+    using Word = Elements<T, word>;
     each<word, Tile::outputs, typename Tile::Outputs>(
         a.y + part.y, part, width(a), thread, [&](T* to, int from) {
           Word result = *reinterpret_cast<const Word*>(buffer + from);
@@ -185,9 +183,7 @@ struct FibreArray {
     // values += beta previous
     template <bool words, int count>
     __device__ void add(bool present, Place place, int fibre, T (&values)[count]) const {
-      struct alignas(count * sizeof(T)) Word {
-        T values[count];
-      };
+      using Word = Elements<T, count>;
       const T* from = a.previous;
       if constexpr (parts == 0) from += part.y + place;
       Word old;

@@ -57,9 +57,7 @@ struct Fragments {
 
     // Reads entries 4 step ... 4 step + 3 of each fibre, one for each lane; zeros beyond C.
     __device__ void read(int step, double (&a)[halves]) const {
-      struct alignas(sizeof(T) * Pass::across) Word {
-        T values[Pass::across];
-      };
+      using Word = Elements<T, Pass::across>;
       UNROLLED for (int h = 0; h < halves; h += Pass::across) {
         const T* const row = steady ? begin[0] + Pass::Fibres::place(on(h)) : begin[h];
         Word word{};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/common/asynchronous_copy.cuh"
+#include "cuda/common/elements.cuh"
 #include "cuda/common/steps.cuh"
 
 namespace batchkron {
@@ -74,9 +75,7 @@ struct FibrePass {
 };
 
 template <int count>
-struct alignas(4 * count) Floats {
-  float values[count];
-};
+using Floats = Elements<float, count>;
 template <int count>
 __device__ Floats<count>& floats_at(float* address) {
   return *reinterpret_cast<Floats<count>*>(address);
@@ -153,12 +152,9 @@ struct TargetInTile {
   // neighbouring fibres.
   template <bool words, int count>
   __device__ void put(int place, int, const T (&values)[count]) const {
-    struct alignas(count * sizeof(T)) Word {
-      T values[count];
-    };
-    Word word;
+    Elements<T, count> word;
     UNROLLED for (int i = 0; i < count; ++i) word.values[i] = values[i];
-    *reinterpret_cast<Word*>(tile + place) = word;
+    *reinterpret_cast<Elements<T, count>*>(tile + place) = word;
   }
   template <int count>
   __device__ void scale(T (&)[count]) const {}

@@ -7,24 +7,6 @@
 
 namespace batchkron {
 
-template <class A, class B>
-struct IsSame {
-  static constexpr bool value = false;
-};
-template <class A>
-struct IsSame<A, A> {
-  static constexpr bool value = true;
-};
-
-template <class First, class... Rest>
-struct LastOf {
-  using Type = typename LastOf<Rest...>::Type;
-};
-template <class Only>
-struct LastOf<Only> {
-  using Type = Only;
-};
-
 // Copies the next tile piece by piece; a piece is `limit` entries of all fibres. It is possible in
 // single precision, where a thread group is one warp, tiles consist of words of 16 bytes, and a
 // tile has the same layout before and after the pass. A lane's words lie at the same distances in
@@ -45,7 +27,7 @@ class Refill {
       only && sizeof(T) == 4 && Last::products == 0 && Last::split == 0 && word == 4 &&
       Tile::threads == 32 && Tile::stages == 1 && Tile::Direct::step > 0 && Last::C % limit == 0 &&
       fibres % word == 0 &&
-      IsSame<typename Tile::Inputs, typename Tile::Outputs>::value &&
+      is_same<typename Tile::Inputs, typename Tile::Outputs> &&
       (Last::along ? fibres % rows == 0 && Last::Fibres::adds(rows) && Rows::adds(rows)
                    : Last::across == word && across <= 32 && limit % rows == 0);
   static constexpr int piece = possible ? limit : 0;

@@ -1,13 +1,12 @@
 // One mode of a tile in single precision, multiplied in place on matrix units whose operands have
 // significands of 11 bits (TF32) and whose sums are in single precision.
-//
 // With three products for each one, a number is split in two: high is x rounded to 11 bits, and low
 // is x - high, which is exact; the units ignore its last bit. A product is high high + low high +
 // high low. The two small products have sums of their own, because the units truncate a sum at
 // every multiply-add instead of rounding it: so the large sum goes through fewer of them.
 #pragma once
 
-#include "cuda/common/tf32.cuh"
+#include "cuda/common/matrix_units.cuh"
 #include "cuda/kron/fibres/multiply.cuh"
 
 namespace batchkron {
