@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,16 +12,11 @@ from batchkron.backends.cuda.gram.rows import ROWS, GradientsWork, ProductLayout
 from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import Kernel, first_kernel
-from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron.plan import kron_program
-from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits
-from batchkron.backends.cuda.runtime.launch import (
-    BoundedCache,
-    LaunchSequence,
-    LaunchStep,
-    Place,
-)
+from batchkron.backends.cuda.runtime.calls import kept_plans
+from batchkron.backends.cuda.runtime.device import device_limits
+from batchkron.backends.cuda.runtime.launch import LaunchSequence, LaunchStep, Place
 from batchkron.spec.kron import KronSpec
 
 __all__ = ["Contraction", "GradientsPlan", "ProductLayout", "gradients_plan"]
@@ -189,21 +184,5 @@ class GradientsPlan:
             self._steps = []
 
 
-_plans: BoundedCache[Hashable, GradientsPlan] = BoundedCache(256)
-forget_by(_plans.clear)
-
-
-def gradients_plan(
-    product: ProductLayout, needed: tuple[bool, ...], with_x: bool, turned: bool, device: int
-) -> GradientsPlan:
-    """Return the plan for these layouts, which is made once and kept.
-
-    ``needed``: whether the gradient of each factor is wanted, at least one; ``with_x``: whether
-    that of x is; ``turned``: as for `GradientsPlan`.
-    """
-    key = product, needed, with_x, turned, device
-    plan = _plans.get(key)
-    if plan is None:
-        with device_errors(), cupy.cuda.Device(device):
-            plan = _plans[key] = GradientsPlan(product, needed, with_x, turned, device)
-    return plan
+gradients_plan = kept_plans(GradientsPlan)
+"""Return the plan for these arguments, which is made once and kept; ``needed`` is a tuple."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +79,7 @@ def device_windows(windows: Windows) -> DeviceWindows:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ScatterCut:
+class ScatterCut(NamedTuple):
     """How cells are given to threads."""
 
     held: int  # vectors of a thread
@@ -123,16 +122,14 @@ def blocks_for(threads: int, device: DeviceLimits) -> int:
     return max(1, min(_BLOCKS_PER_PROCESSOR * device.multiprocessors, -(-threads // THREADS)))
 
 
-def gather_program(dtype: np.dtype[Any], modes: int, vectors: int) -> Program:
-    """Return the kernel that interpolates at points."""
-    options = SCALARS[dtype], modes, vectors, THREADS
-    return Program("cuda/interpolated/gather.cuh", template_type("interpolate_gather", *options))
+def interpolation_program(kernel: str, dtype: np.dtype[Any], *sizes: int) -> Program:
+    """Return a kernel: "gather", "scatter", "segments", "cells" or "fold".
 
-
-def scatter_program(dtype: np.dtype[Any], modes: int, vectors: int, cut: ScatterCut) -> Program:
-    """Return the kernel of the transpose."""
-    options = SCALARS[dtype], modes, vectors, cut.held, cut.cells, cut.share, THREADS
-    return Program("cuda/interpolated/scatter.cuh", template_type("interpolate_scatter", *options))
+    ``sizes``: the modes, but of "fold", the vectors, and the numbers of its cut, if it has one.
+    """
+    header = "segments" if kernel == "cells" else kernel
+    expression = template_type(f"interpolate_{kernel}", SCALARS[dtype], *sizes, THREADS)
+    return Program(f"cuda/interpolated/{header}.cuh", expression)
 
 
 @cache

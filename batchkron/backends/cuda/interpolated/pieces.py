@@ -16,15 +16,9 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module
-from batchkron.backends.cuda.interpolated.kernel import (
-    MAX_VECTORS,
-    RESIDENT_THREADS,
-    THREADS,
-    gather_lanes,
-)
+from batchkron.backends.cuda.interpolated.kernel import MAX_VECTORS, RESIDENT_THREADS, gather_lanes
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
 
 _MAX_PIECES = 1 << 23  # of all points; chosen by hand
@@ -87,12 +81,6 @@ def scatter_cut_modes(sizes: tuple[int, ...], count: int) -> int:
 
     allowed = [c for c in range(modes) if c == 0 or count * WEIGHTS**c <= _MAX_PIECES]
     return min(allowed, key=cost)
-
-
-def fold_program(dtype: np.dtype[Any], vectors: int) -> Program:
-    """Return the kernel that adds the pieces of points."""
-    options = SCALARS[dtype], vectors, THREADS
-    return Program("cuda/interpolated/fold.cuh", template_type("interpolate_fold", *options))
 
 
 @cache

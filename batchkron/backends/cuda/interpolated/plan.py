@@ -13,27 +13,23 @@ from batchkron.backends.cuda.interpolated.kernel import (
     blocks_for,
     device_windows,
     gather_lanes,
-    gather_program,
+    interpolation_program,
     scatter_cut,
     scatter_owners,
-    scatter_program,
     sized_arguments,
 )
 from batchkron.backends.cuda.interpolated.pieces import (
     fold_arguments,
-    fold_program,
     gather_cut,
     in_pieces,
     scatter_cut_modes,
 )
 from batchkron.backends.cuda.interpolated.segments import (
     cell_cut,
-    cells_program,
     segment_bounds,
     segment_cut,
     segment_lanes,
     segments_of,
-    segments_program,
     vectors_at_once,
 )
 from batchkron.backends.cuda.runtime.device import (
@@ -155,7 +151,8 @@ class InterpolationPlan:
             arguments["vectors"][0, : len(vectors)] = vectors
             threads = self._count * len(vectors)
             blocks = blocks_for(threads, device_limits(self._device))
-            kernel = load_kernel(fold_program(self._dtype, len(vectors)), self._device)
+            program = interpolation_program("fold", self._dtype, len(vectors))
+            kernel = load_kernel(program, self._device)
             known = Launch(kernel, (blocks, 1), THREADS, 0, arguments, 2, "accumulate")
             self._folds[point_step, vectors] = known
         return known
@@ -234,20 +231,21 @@ class _WindowsPlan:
     def _kernel(self, kind: str, vectors: int) -> tuple[Program, int, str]:
         """Return a kernel, how many threads have work, and the first scalar of a call."""
         modes, sizes, limits = len(self._sizes), self._sizes, device_limits(self._device)
+        of_kernel = self._dtype, modes, vectors
         if kind == "gather":
             threads = self._count * gather_lanes(modes, vectors)
-            return gather_program(self._dtype, modes, vectors), threads, "accumulate"
+            return interpolation_program(kind, *of_kernel), threads, "accumulate"
         if kind == "segments":
             by = segment_cut(modes, vectors, self._dtype.itemsize)
             threads = self._bounds.segments * segment_lanes(modes, vectors, by)
-            return segments_program(self._dtype, modes, vectors, by), threads, ""
+            return interpolation_program(kind, *of_kernel, *by), threads, ""
         if kind == "cells":
             of = cell_cut(sizes, vectors, self._deepest, limits)
             threads = math.prod(sizes) * vectors * of.share
-            return cells_program(self._dtype, modes, vectors, of), threads, ""
+            return interpolation_program(kind, *of_kernel, *of), threads, ""
         cut = scatter_cut(sizes, self._deepest, vectors, limits)
         threads = scatter_owners(sizes, vectors, cut) * cut.share
-        return scatter_program(self._dtype, modes, vectors, cut), threads, ""
+        return interpolation_program(kind, *of_kernel, *cut), threads, ""
 
     def scatter(self, vectors: _Vectors) -> None:
         """Write W^T points to the grid, in two launches for as many vectors as there is room."""

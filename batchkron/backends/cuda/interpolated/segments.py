@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.backends.cuda.interpolated.kernel import THREADS
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, power_of_two
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
 
 MIN_POINTS = 32
@@ -142,8 +140,7 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> Segments:
     return Segments(entries, segments, covers)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentCut:
+class SegmentCut(NamedTuple):
     """How a segment is given to threads."""
 
     inner: int  # the modes before the last one whose weights a thread keeps: it has 4^inner leads
@@ -162,8 +159,7 @@ def segment_lanes(modes: int, vectors: int, cut: SegmentCut) -> int:
     return vectors << 2 * (modes - 1 - cut.inner)
 
 
-@dataclass(frozen=True, slots=True)
-class CellCut:
+class CellCut(NamedTuple):
     """How sums over segments are given to lanes."""
 
     share: int  # lanes of a sum, a power of two
@@ -179,17 +175,3 @@ def cell_cut(sizes: tuple[int, ...], vectors: int, deepest: int, device: DeviceL
     if deepest > 16 * WARP:  # most of the points are in a few cells
         lanes = turns = WARP
     return CellCut(min(lanes, turns * leads), turns)
-
-
-def segments_program(dtype: np.dtype[Any], modes: int, vectors: int, cut: SegmentCut) -> Program:
-    """Return the kernel that sums over the points of segments."""
-    options = SCALARS[dtype], modes, vectors, cut.inner, cut.batch, THREADS
-    return Program(
-        "cuda/interpolated/segments.cuh", template_type("interpolate_segments", *options)
-    )
-
-
-def cells_program(dtype: np.dtype[Any], modes: int, vectors: int, cut: CellCut) -> Program:
-    """Return the kernel that sums over segments."""
-    options = SCALARS[dtype], modes, vectors, cut.share, cut.turns, THREADS
-    return Program("cuda/interpolated/segments.cuh", template_type("interpolate_cells", *options))

@@ -14,15 +14,15 @@ import numpy as np
 
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import forget_by, is_enabled
+from batchkron.backends.cuda.kernel_family import is_enabled
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.function_calls import known_values
 from batchkron.backends.cuda.kron_sparse.kernel import (
-    HALF_DTYPES,
     WORD,
     Ending,
     SparseShape,
+    bytes_of,
     with_ending,
 )
 from batchkron.backends.cuda.kron_sparse.plan import check_pattern, product_steps
@@ -33,14 +33,10 @@ from batchkron.backends.cuda.kron_sparse.value_gradients import (
     gradient_kernel,
     has_kernel,
 )
-from batchkron.backends.cuda.runtime.device import cupy, device_errors, device_limits
+from batchkron.backends.cuda.runtime.calls import kept_plans
+from batchkron.backends.cuda.runtime.device import device_limits
 from batchkron.backends.cuda.runtime.hardware import round_up
-from batchkron.backends.cuda.runtime.launch import (
-    BoundedCache,
-    LaunchSequence,
-    LaunchStep,
-    Place,
-)
+from batchkron.backends.cuda.runtime.launch import LaunchSequence, LaunchStep, Place
 
 __all__ = [
     "ChainGradients",
@@ -79,23 +75,18 @@ class ChainLayout:
     # bytes that the address of the vectors is a multiple of, a power of two up to `WORD`
     alignment: int
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return 2 if self.dtype in HALF_DTYPES else np.dtype(self.dtype).itemsize
-
     def bytes_after(self, k: int) -> int:
         """Return the bytes of the vectors that factor k makes, up to the next ones in memory."""
         a, b, _, d = self.factors[k].pattern
-        return round_up(a * b * d * self.count * self.itemsize, _ALIGNMENT)
+        return round_up(a * b * d * self.count * bytes_of(self.dtype), _ALIGNMENT)
 
     @property
     def places(self) -> list[int]:
         """Where what the factors after k make lies in the kept vectors, and at last their bytes."""
-        found = [0]
+        begins = [0]
         for k in range(1, len(self.factors)):
-            found.append(found[-1] + self.bytes_after(k))
-        return found
+            begins.append(begins[-1] + self.bytes_after(k))
+        return begins
 
 
 class _Turns:
@@ -139,7 +130,7 @@ class _Steps:
         vectors = (1, layout.count) if layout.last else (layout.count, 1)
         shape = SparseShape(a, b, c, d, *vectors, layout.dtype, 0, alignment)
         way = fastest_way(shape, device_limits(self.device))
-        size = layout.itemsize
+        size = bytes_of(layout.dtype)
         in_bytes = tuple(size * step for step in factor.strides)
         stored = known_values(
             tuple(factor.pattern), in_bytes, size, layout.dtype, stored_of(way), self.device
@@ -193,16 +184,16 @@ class ChainProduct:
         self.kept = places[-1] if keep else 0
         spare = _Turns(layout, 0 if keep else count - 1)
         steps = _Steps(layout, device)
-        given, alignment, workspace = x, layout.alignment, scratch.plus(spare.bytes)
+        vectors, alignment, workspace = x, layout.alignment, scratch.plus(spare.bytes)
         for k in reversed(range(count)):
             if k == 0:
                 made = y
             else:
                 made = kept.plus(places[k - 1]) if keep else scratch.plus(spare.place(k))
-            given_to = layout.factors[k], Place(values.number + k), given, made, workspace
+            operands = layout.factors[k], Place(values.number + k), vectors, made, workspace
             of_ending = (bias, before) if k == 0 and ending != "none" else ()
-            self.has_ended = steps.multiply(*given_to, alignment, ending, of_ending)
-            given, alignment = made, WORD
+            self.has_ended = steps.multiply(*operands, alignment, ending, of_ending)
+            vectors, alignment = made, WORD
         self.workspace = spare.bytes + steps.workspace
         self.sequence = LaunchSequence(steps.steps, values.number + count)
 
@@ -237,52 +228,28 @@ class ChainGradients:
         workspace = scratch.plus(spare.bytes)
         steps = _Steps(layout, device)
         self.by_caller: dict[int, tuple[Place, Place]] = {}
-        given, alignment = gradient, layout.alignment
+        vectors, alignment = gradient, layout.alignment
         for k, factor in enumerate(layout.factors):
             if needed[k]:
                 before = x if k == count - 1 else kept.plus(places[k])
                 if own[k]:
-                    steps.sum_values(shapes[k], before, given, Place(sums + k), workspace)
+                    steps.sum_values(shapes[k], before, vectors, Place(sums + k), workspace)
                 else:
-                    self.by_caller[k] = before, given
+                    self.by_caller[k] = before, vectors
             if k < end:
                 made = of_x if k == count - 1 else scratch.plus(spare.place(k))
                 place = Place(values.number + k)
-                steps.multiply(factor.adjoint, place, given, made, workspace, alignment)
-                given, alignment = made, WORD
+                steps.multiply(factor.adjoint, place, vectors, made, workspace, alignment)
+                vectors, alignment = made, WORD
         self.workspace = spare.bytes + steps.workspace
         self.sequence = LaunchSequence(steps.steps, sums + count) if steps.steps else None
 
 
-_products: BoundedCache[tuple[ChainLayout, bool, Ending, int], ChainProduct] = BoundedCache(256)
-_gradients: BoundedCache[tuple[ChainLayout, tuple[bool, ...], bool, int], ChainGradients] = (
-    BoundedCache(256)
-)
-for _clear in (_products.clear, _gradients.clear):
-    forget_by(_clear)
+chain_product = kept_plans(ChainProduct)
+"""Return the launches of a product, which are made once and kept."""
 
+chain_gradients = kept_plans(ChainGradients)
+"""Return the launches of gradients, which are made once and kept; ``needed`` is a tuple.
 
-def chain_product(layout: ChainLayout, keep: bool, ending: Ending, device: int) -> ChainProduct:
-    """Return the launches of a product, which are made once and kept."""
-    key = layout, keep, ending, device
-    known = _products.get(key)
-    if known is None:
-        with device_errors(), cupy.cuda.Device(device):
-            known = _products[key] = ChainProduct(layout, keep, ending, device)
-    return known
-
-
-def chain_gradients(
-    layout: ChainLayout, needed: tuple[bool, ...], with_x: bool, device: int
-) -> ChainGradients:
-    """Return the launches of gradients, which are made once and kept.
-
-    ``layout.alignment`` is that of the gradient; ``needed``: whether the gradient of each factor's
-    values is wanted; ``with_x``: whether that of x is. Something is wanted.
-    """
-    key = layout, needed, with_x, device
-    known = _gradients.get(key)
-    if known is None:
-        with device_errors(), cupy.cuda.Device(device):
-            known = _gradients[key] = ChainGradients(layout, needed, with_x, device)
-    return known
+``layout.alignment`` is that of the gradient. Something is wanted.
+"""

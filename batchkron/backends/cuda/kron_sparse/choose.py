@@ -28,10 +28,10 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
     ways: list[Way | None] = [_fastest(shape, device)]
     if plain and is_enabled(TRANSPOSED):
         ways.append(transposed_product(shape, partial(_fastest, device=device), device))
-    found = [way for way in ways if way]
-    if not found:
+    possible = [way for way in ways if way]
+    if not possible:
         raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
-    return min(found, key=seconds_of)
+    return min(possible, key=seconds_of)
 
 
 @lru_cache(maxsize=1024)

@@ -64,8 +64,8 @@ def fast_kron_sparse_multiply(
     ):
         return None
     try:
-        device, held, source, dtype = runtime.getDevice(), values.data, x.data, x.dtype
-        if held.device_id != device or source.device_id != device:
+        device, matrix, source, dtype = runtime.getDevice(), values.data, x.data, x.dtype
+        if matrix.device_id != device or source.device_id != device:
             return None
         if values.dtype is not dtype and values.dtype != dtype:  # != takes longer
             return None
@@ -78,7 +78,7 @@ def fast_kron_sparse_multiply(
             call = _calls[key] = _planned(values, x, layout, precision, device)
             if call is None:
                 return None
-        return call.run(held.ptr, source.ptr, out)
+        return call.run(matrix.ptr, source.ptr, out)
     except Exception:
         with device_errors():
             raise

@@ -63,7 +63,7 @@ class SparseShape:
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return 2 if self.dtype in HALF_DTYPES else np.dtype(self.dtype).itemsize
+        return bytes_of(self.dtype)
 
     @property
     def pack(self) -> int:
@@ -85,6 +85,11 @@ class SparseShape:
         """Bytes of x, y and the values."""
         entries = self.columns * (self.b + self.c) + self.b * self.c
         return self.itemsize * self.a * self.d * entries
+
+
+def bytes_of(dtype: str) -> int:
+    """Return the bytes of an element."""
+    return 2 if dtype in HALF_DTYPES else np.dtype(dtype).itemsize
 
 
 def sum_dtype(dtype: str) -> np.dtype[Any]:

@@ -110,11 +110,11 @@ def product_steps(
     steps, done = [], 0
     for part in way:
         results, rest = workspace.plus(part.results_at), workspace.plus(part.rest_at)
-        given = x.plus(done * part.given // part.vectors)
+        vectors = x.plus(done * part.given // part.vectors)
         result = y.plus(done * part.results // part.vectors)
         forward, back = (launch_of(one, device, 2) for one in (part.forward, part.back))
         steps += [
-            LaunchStep.of(forward, (given, workspace)),
+            LaunchStep.of(forward, (vectors, workspace)),
             *product_steps(part.product, device, workspace, results, values, rest),
             LaunchStep.of(back, (results, result)),
         ]
@@ -177,17 +177,17 @@ class KronSparsePlan(FastPath):
     def set_values(self, values: Array) -> None:
         """Take new values (a, b, c, d), an array that nobody changes, after earlier work ended."""
         self._host = values
-        held = dict(self._stored)
-        if held:
-            upload([stored_values(_plain(values), how) for how in held], list(held.values()))
+        copies = dict(self._stored)
+        if copies:
+            upload([stored_values(_plain(values), how) for how in copies], list(copies.values()))
 
     def values_as(self, stored: Stored) -> DeviceArray:
         """Return the values on the device, copied on the first request.
 
         Raises RuntimeError if they have to be copied while a CUDA graph is captured.
         """
-        held = self._stored.get(stored)
-        if held is None:
+        values = self._stored.get(stored)
+        if values is None:
             stream = cupy.cuda.get_current_stream()
             if stream.is_capturing():
                 raise RuntimeError(
@@ -196,8 +196,8 @@ class KronSparsePlan(FastPath):
                 )
             copy = cupy.asarray(stored_values(_plain(self._host), stored))
             stream.synchronize()  # afterwards any stream may use the copy
-            held = self._stored.setdefault(stored, copy)  # the first thread's, for all threads
-        return held
+            values = self._stored.setdefault(stored, copy)  # the first thread's, for all threads
+        return values
 
     def _values_for(self, prepared: PreparedProduct) -> DeviceArray:
         """Return the values on the device, after copying them for all that the vectors may need.

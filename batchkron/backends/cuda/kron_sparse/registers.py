@@ -49,8 +49,8 @@ class Registers(SparseFamily):
     def variants(self, shape: SparseShape, device: DeviceLimits) -> list[RegisterVariant]:
         """Return the variants that fit in registers."""
         widths = [width for width in _WIDTHS if width <= shape.pack]
-        found = (RegisterVariant(width, turns) for width in widths for turns in _TURNS)
-        return [one for one in found if self.tile(shape, one, device) is not None]
+        variants = (RegisterVariant(width, turns) for width in widths for turns in _TURNS)
+        return [one for one in variants if self.tile(shape, one, device) is not None]
 
     def tile(
         self, shape: SparseShape, variant: RegisterVariant, device: DeviceLimits

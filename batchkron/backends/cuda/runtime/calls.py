@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.runtime.device import (
     GraphMemory,
     capture_number,
     cupy,
     current_device,
+    device_errors,
     graph_memory,
     ready_stream,
 )
+from batchkron.backends.cuda.runtime.launch import BoundedCache
 
+_MAX_PLANS = 256  # of a kind that are kept; chosen by hand
 # Workspace of captured graphs that others made, by stream and number of the capture. It is never
 # freed: nothing tells when the last graph that uses it is gone.
 _captured = GraphMemory()
@@ -47,6 +51,26 @@ def _of_graph(size: int) -> Any:
             memory = cupy.cuda.alloc(size)
             kept.put(key, memory)
         return memory
+
+
+Arguments = ParamSpec("Arguments")
+Plan = TypeVar("Plan")
+
+
+def kept_plans(make: Callable[Arguments, Plan]) -> Callable[Arguments, Plan]:
+    """Return a function that keeps what ``make`` returns by its arguments, the last a device."""
+    plans: BoundedCache[Any, Plan] = BoundedCache(_MAX_PLANS)
+    forget_by(plans.clear)
+
+    def plan(*arguments: Arguments.args, **named: Arguments.kwargs) -> Plan:
+        key = (*arguments, *named.values())
+        known = plans.get(key)
+        if known is None:
+            with device_errors(), cupy.cuda.Device(key[-1]):
+                known = plans[key] = make(*arguments, **named)
+        return known
+
+    return plan
 
 
 def result_check(

@@ -11,18 +11,15 @@ from batchkron.backends.cuda.interpolated.kernel import (
     THREADS,
     ScatterCut,
     device_windows,
-    gather_program,
-    scatter_program,
+    interpolation_program,
     sized_arguments,
 )
-from batchkron.backends.cuda.interpolated.pieces import fold_arguments, fold_program
+from batchkron.backends.cuda.interpolated.pieces import fold_arguments
 from batchkron.backends.cuda.interpolated.segments import (
     CellCut,
     SegmentBounds,
     SegmentCut,
-    cells_program,
     segments_of,
-    segments_program,
 )
 from batchkron.backends.reference import InterpolationPlan
 from batchkron.spec.interpolated import Windows
@@ -76,15 +73,15 @@ def windows(rng, sizes, count, dtype):
 
 def segmented_programs(case, dtype):
     sizes, _, vectors, _, by, of = case
-    yield segments_program(dtype, len(sizes), vectors, by)
-    yield cells_program(dtype, len(sizes), vectors, of)
+    yield interpolation_program("segments", dtype, len(sizes), vectors, *by)
+    yield interpolation_program("cells", dtype, len(sizes), vectors, *of)
 
 
 def programs(case, dtype):
     sizes, _, vectors, cut = case
     modes = len(sizes)
-    yield gather_program(dtype, modes, vectors)
-    yield scatter_program(dtype, modes, vectors, cut)
+    yield interpolation_program("gather", dtype, modes, vectors)
+    yield interpolation_program("scatter", dtype, modes, vectors, *cut)
 
 
 class Problem:
@@ -274,7 +271,7 @@ def test_no_points(tmp_path, rng):
 @pytest.mark.parametrize(("dtype", "vectors"), [("f4", 1), ("f8", 4), ("f8", 16)])
 def test_pieces_are_added(tmp_path, rng, dtype, vectors):
     dtype, count, pieces, step = np.dtype(dtype), 37, 16, vectors + 2
-    (launch,) = compiled([fold_program(dtype, vectors)], tmp_path)
+    (launch,) = compiled([interpolation_program("fold", dtype, vectors)], tmp_path)
     partial, _ = placed(rng.integers(-9, 9, (pieces, count, vectors)).astype(dtype), 1)
     starts = rng.permutation(step)[:vectors]
     for accumulate in (False, True):

@@ -9,22 +9,18 @@ from batchkron.backends.cuda.interpolated import kernel, segments
 from batchkron.backends.cuda.interpolated.kernel import (
     ScatterCut,
     device_windows,
-    gather_program,
+    interpolation_program,
     scatter_cut,
     scatter_owners,
-    scatter_program,
 )
-from batchkron.backends.cuda.interpolated.pieces import fold_program
 from batchkron.backends.cuda.interpolated.segments import (
     CellCut,
     SegmentBounds,
     cell_cut,
-    cells_program,
     segment_bounds,
     segment_cut,
     segment_lanes,
     segments_of,
-    segments_program,
     vectors_at_once,
 )
 from batchkron.spec.interpolated import RegularGrid, windows_of
@@ -168,15 +164,16 @@ def test_where_memory_is_short_fewer_vectors_are_taken():
 )
 def test_kernels_compile(capability, dtype, modes, vectors):
     kind, held = np.dtype(dtype), min(vectors, 4)
-    programs = [gather_program(kind, modes, vectors)]
+    programs = [interpolation_program("gather", kind, modes, vectors)]
     cuts = [ScatterCut(held, 4, 1), ScatterCut(held, 1, 32)]
-    programs += [scatter_program(kind, modes, vectors, cut) for cut in cuts]
+    programs += [interpolation_program("scatter", kind, modes, vectors, *cut) for cut in cuts]
     by = segment_cut(modes, vectors, kind.itemsize)
-    programs.append(segments_program(kind, modes, vectors, by))
+    programs.append(interpolation_program("segments", kind, modes, vectors, *by))
     programs += [
-        cells_program(kind, modes, vectors, cut) for cut in (CellCut(1, 1), CellCut(32, 32))
+        interpolation_program("cells", kind, modes, vectors, *cut)
+        for cut in (CellCut(1, 1), CellCut(32, 32))
     ]
-    programs.append(fold_program(kind, vectors))
+    programs.append(interpolation_program("fold", kind, vectors))
     for program in programs:
         made = compile_kernel(program, capability)
         assert "interpolate_" in made.name

@@ -16,7 +16,13 @@ from functools import lru_cache
 from typing import Literal
 
 from batchkron.backends.cuda.kernel_family import is_enabled
-from batchkron.backends.cuda.kron_sparse.kernel import HALF_DTYPES, WORD, SparseShape, common_pack
+from batchkron.backends.cuda.kron_sparse.kernel import (
+    HALF_DTYPES,
+    WORD,
+    SparseShape,
+    bytes_of,
+    common_pack,
+)
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, shared_bytes_for_blocks
 
 # Numbers below were chosen by hand.
@@ -94,11 +100,6 @@ class SparseCut:
     kept: int  # panels whose values are kept, 0 or all of a tile
 
     @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return _itemsize(self.dtype)
-
-    @property
     def threads(self) -> int:
         """Threads of a thread block."""
         return WARP * self.group // self.atom * self.warps_down * self.warps_across
@@ -106,7 +107,7 @@ class SparseCut:
     @property
     def x_elements(self) -> int:
         """Elements of a panel of x."""
-        size = self.itemsize
+        size = bytes_of(self.dtype)
         if self.layout == "kRows":
             return self.depth * (self.columns + (4 if size == 8 else 8))
         if size == 2:
@@ -123,7 +124,7 @@ class SparseCut:
     @property
     def value_elements(self) -> int:
         """Elements of a panel of values."""
-        pad = 8 if self.itemsize == 2 else 4
+        pad = 8 if self.dtype in HALF_DTYPES else 4
         return self.group * self.results * (self.depth + pad)
 
     @property
@@ -131,7 +132,7 @@ class SparseCut:
         """Bytes of shared memory of a thread block."""
         panels = self.kept or self.stages
         elements = self.stages * self.x_elements + panels * self.value_elements
-        return elements * self.itemsize
+        return elements * bytes_of(self.dtype)
 
     def tile_counts(self, shape: SparseShape) -> tuple[int, int, int]:
         """Return the tiles of columns, of rows k, and of matrices (i, j)."""
@@ -147,8 +148,8 @@ class SparseCut:
         """
         columns, down, matrices = self.tile_counts(shape)
         if not self.kept:
-            held = shape.a * shape.b * shape.c * shape.d * shape.itemsize <= _CACHED_VALUES
-            return 1 if held else min(_TOGETHER, columns)
+            fits_in_cache = shape.a * shape.b * shape.c * shape.d * shape.itemsize <= _CACHED_VALUES
+            return 1 if fits_in_cache else min(_TOGETHER, columns)
         matrices *= down
 
         def tiles(parts: int) -> float:  # of a place, with what copying values costs
@@ -158,10 +159,6 @@ class SparseCut:
 
         most = min(columns, 4 * places // matrices + 4)
         return -(-columns // min(range(1, most + 1), key=tiles))
-
-
-def _itemsize(dtype: str) -> int:
-    return {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}[dtype]
 
 
 def layout_of(shape: SparseShape) -> Layout | None:
@@ -183,7 +180,7 @@ def tile_variants(shape: SparseShape, device: DeviceLimits) -> list[TileVariant]
     long = shape.inner if layout == "kRows" else shape.outer
     products = shape.products if shape.dtype == "float32" else 0
     kinds = (False, True) if is_enabled(KEPT_VALUES) else (False,)
-    found = []
+    fitting = []
     for group, atom in _groups(shape, layout):
         for results in _fitting(_RESULTS, shape.b):
             for columns in _fitting(_COLUMNS, long):
@@ -192,8 +189,8 @@ def tile_variants(shape: SparseShape, device: DeviceLimits) -> list[TileVariant]
                     for kept in kinds:
                         variant = TileVariant(*sizes, *warps, kept)
                         if sparse_cut(shape, variant, device) is not None:
-                            found.append(variant)
-    return found
+                            fitting.append(variant)
+    return fitting
 
 
 def _fitting(choices: tuple[int, ...], number: int) -> list[int]:
@@ -206,12 +203,12 @@ def _groups(shape: SparseShape, layout: Layout) -> list[tuple[int, int]]:
     """Return numbers of neighbouring j, of a tile and of its warps."""
     if layout != "kGroup":
         return [(1, 1)]
-    found = []
+    groups = []
     for atom in _ATOMS[shape.itemsize]:
         for group in _GROUPS:
             if group % atom == 0 and group - atom < shape.d and atom < 2 * shape.d:
-                found.append((group, atom))
-    return found
+                groups.append((group, atom))
+    return groups
 
 
 @lru_cache(maxsize=8192)
@@ -328,7 +325,7 @@ def sparse_cut(shape: SparseShape, variant: TileVariant, device: DeviceLimits) -
 
 def _copies_fit(cut: SparseCut) -> bool:
     """Whether the threads can be divided among the copies of a row."""
-    values = cut.depth * cut.itemsize // WORD
+    values = cut.depth * bytes_of(cut.dtype) // WORD
     if cut.layout == "kRows":
         places = cut.columns // cut.pack
     else:
