@@ -2,29 +2,37 @@
 
 Each block values[i, :, :, j] multiplies a matrix whose columns are all vectors. Where those lie
 along the last axis, cuBLAS reads and writes the vectors as they are: the rows of that matrix are
-equally far apart, and so are the matrices of all i or of all j. For large blocks of float16 this is
-1.3 to 2.8 times as fast as our own kernels (docs/results/papers.md). Where vectors lie along the
-first axis, that is so for d = 1; for a small d it may pay to multiply by the whole matrix of an i,
-zeros included, which takes d times the operations. No device is needed here.
+equally far apart, and so are the matrices of all i or of all j. Where vectors lie along the first
+axis, that is so for d = 1. In either layout it may pay to multiply by the whole matrix of an i,
+zeros included, which takes d times the operations: it reads and writes whole rows, and cuBLAS
+divides the sums of a single product among multiprocessors, but not those of several.
+
+The estimated time of a product (m, n, k) is
+
+    launches + multiply-adds / rate + bytes / memory rate
+
+where sizes that are no whole words of 16 bytes have a lower rate, and a multiprocessor at least has
+a tile, or a piece of its sum. No device is needed here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from batchkron.backends.cuda.costs import costs_for
-from batchkron.backends.cuda.estimates import NANOSECOND, slowest
+from batchkron.backends.cuda.estimates import NANOSECOND, ceil_div
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape, Stored, stored_row
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.matrix_library import DTYPES, MatrixProducts
 
 _MAX_CALLS = 16  # of cuBLAS for a product; chosen by hand
 _MAX_INTEGER = 2**31 - 1  # cuBLAS counts elements of a step in 32 bits
-_TILE = 64  # rows and columns of a result that one multiprocessor computes, at least
-# How much longer values with their zeros take in float32, and in float64 where columns of x have so
-# many elements: from some ten shapes on an H100.
-_EXPANDED, _LONG = 1.5, 512
-_CACHE = 64 << 20  # bytes of vectors of which hardly any stay in the second-level cache
+_SUM_TILE = 64  # rows and columns of a result that a multiprocessor computes
+# Units that rows and columns are rounded up to; from 450 products on an H200.
+_ROUNDED = {2: 64, 4: 32, 8: 32}
+_UNITS = {2: "half", 4: "core", 8: "float64"}
 _MAX_EXPANDED = 1 << 28  # bytes of values with their zeros; chosen by hand
 
 
@@ -37,12 +45,8 @@ class LibraryProduct:
 
     shape: SparseShape
     products: MatrixProducts
+    stored: Stored
     seconds: float = field(compare=False)
-
-    @property
-    def stored(self) -> Stored:
-        """How the values must be stored."""
-        return "expanded" if self.products.values_first and self.shape.d > 1 else "blocks"
 
 
 LIBRARY = "kron_sparse.library"
@@ -50,69 +54,75 @@ LIBRARY = "kron_sparse.library"
 
 
 def library_product(shape: SparseShape, device: DeviceLimits) -> LibraryProduct | None:
-    """Return the product by cuBLAS, None where that cannot take the vectors as they are."""
+    """Return the fastest product by cuBLAS, None where that cannot take the vectors as they are."""
     if not device.has_matrix_library or shape.dtype not in DTYPES or shape.products:
         return None
-    products = _along_last_axis(shape) if shape.outer == 1 else _along_first_axis(shape)
-    if products is None or shape.alignment < WORD or products.batches > _MAX_CALLS:
-        return None
-    if any(size * shape.itemsize % WORD for size in (*products.steps, *products.strides)):
-        return None  # cuBLAS's kernels for rows that are not whole words are slow
-    if max(*products.steps, products.m, products.n) > _MAX_INTEGER:
-        return None
-    return LibraryProduct(shape, products, _seconds(shape, products, device))
+    possible = [
+        LibraryProduct(shape, products, stored, _seconds(shape, products, device))
+        for products, stored in _products(shape)
+        if products.batches <= _MAX_CALLS
+        and max(*products.steps, products.m, products.n) <= _MAX_INTEGER
+    ]
+    return min(possible, key=lambda one: one.seconds, default=None)
 
 
-def _along_last_axis(shape: SparseShape) -> MatrixProducts:
-    """Return the products y = x B of x and y stored as columns of ``inner`` elements."""
+def _products(shape: SparseShape) -> Iterator[tuple[MatrixProducts, Stored]]:
+    """Yield the products of blocks, and of whole matrices of an i, with how values are stored."""
+    is_last = shape.outer == 1
+    if not is_last and shape.inner > 1:
+        return
+    if is_last:
+        yield _along_last_axis(shape), "blocks"
+    elif shape.d == 1:
+        yield _along_first_axis(shape, stored_row(shape.c, shape.itemsize)), "blocks"
+    if shape.d > 1 and shape.a * shape.b * shape.c * shape.d**2 * shape.itemsize <= _MAX_EXPANDED:
+        whole = replace(shape, b=shape.b * shape.d, c=shape.c * shape.d, d=1)
+        if is_last:
+            yield _along_last_axis(whole, whole.c), "expanded"
+        else:
+            yield _along_first_axis(whole, whole.c), "expanded"
+
+
+def _along_last_axis(shape: SparseShape, row: int = 0) -> MatrixProducts:
+    """Return the products y = x B of x and y stored as columns of ``inner`` elements.
+
+    ``row``: elements of a row of the values, if not those of "blocks".
+    """
     a, b, c, d, inner = shape.a, shape.b, shape.c, shape.d, shape.inner
-    block = b * stored_row(c, shape.itemsize)
-    of_j = inner, block, inner
-    of_i = c * d * inner, d * block, b * d * inner
+    row = row or stored_row(c, shape.itemsize)
+    of_j = inner, b * row, inner
+    of_i = c * d * inner, d * b * row, b * d * inner
     fewer, more = (a, d) if a <= d else (d, a)
     strides, jumps = (of_j, of_i) if a <= d else (of_i, of_j)
-    steps = d * inner, block // b, d * inner
+    steps = d * inner, row, d * inner
     return MatrixProducts(
         inner, b, c, more, fewer, steps, strides, jumps, (False, False), values_first=False
     )
 
 
-def _along_first_axis(shape: SparseShape) -> MatrixProducts | None:
-    """Return the products of values with x and y, whose columns are vectors."""
-    rows, columns = shape.b * shape.d, shape.c * shape.d
-    expanded = shape.a * rows * columns
-    if shape.inner != 1 or (shape.d > 1 and expanded * shape.itemsize > _MAX_EXPANDED):
-        return None
+def _along_first_axis(shape: SparseShape, row: int) -> MatrixProducts:
+    """Return the products of values with x and y, whose columns are vectors, for d = 1."""
+    a, b, c = shape.a, shape.b, shape.c
+    steps, strides = (row, a * c, a * b), (b * row, c, b)
     return MatrixProducts(
-        m=rows,
-        n=shape.outer,
-        k=columns,
-        count=shape.a,
-        batches=1,
-        steps=(columns, shape.a * columns, shape.a * rows),
-        strides=(rows * columns, columns, rows),
-        jumps=(0, 0, 0),
-        transposed=(True, False),
-        values_first=True,
+        b, shape.outer, c, a, 1, steps, strides, (0, 0, 0), (True, False), values_first=True
     )
 
 
 def _seconds(shape: SparseShape, products: MatrixProducts, device: DeviceLimits) -> float:
-    """Return the estimated time: of memory, or of sums whose first elements take their time.
-
-    It is as short as those of our kernels are where both were measured, by about a tenth.
-    """
-    costs = costs_for(device.name).families["kron_sparse"]["library"]
-    unit = {2: "half", 4: "core", 8: "float64"}[shape.itemsize]
-    m, n = (round_up(size, _TILE) for size in (products.m, products.n))
-    working = min(device.multiprocessors, products.count * m // _TILE * n // _TILE)
-    rate = costs[unit] * working / (1 + costs[f"{unit}_depth"] / products.k)
-    computed = float(products.batches * products.count * m * n * products.k)
-    is_long = unit == "core" or (unit == "float64" and products.k >= _LONG)
-    if products.values_first and shape.d > 1 and is_long:
-        computed *= _EXPANDED
-    in_cache = max(0.0, 1 - shape.bytes / _CACHE)  # share that earlier kernels left there
-    moved = in_cache / costs["cache_rate"] + (1 - in_cache) / costs["memory_rate"]
-    busy = slowest(costs["sharpness"], computed / rate, shape.bytes * moved)
-    launches = costs["launch"] + costs["next"] * (products.batches - 1)
-    return float(launches + busy) * NANOSECOND
+    """Return the estimated time."""
+    costs, size = costs_for(device.name).families["kron_sparse"]["library"], shape.itemsize
+    unit, one = _UNITS[size], products
+    apart = one.strides if one.count > 1 else ()
+    word = math.gcd(*(size * number for number in (*one.steps, *apart, one.m, one.k)))
+    word = max(size, math.gcd(word, shape.alignment, WORD))
+    m, n = (round_up(side, _ROUNDED[size]) for side in (one.m, one.n))
+    count = one.count * one.batches
+    tiles = one.count * ceil_div(one.m, _SUM_TILE) * ceil_div(one.n, _SUM_TILE)
+    pieces = max(1.0, one.k / costs[f"{unit}_piece"]) if count == 1 else 1.0
+    working = min(device.multiprocessors, tiles * pieces)
+    adds = count * m * n * (one.k + costs[f"{unit}_depth"])
+    moved = size * count * (one.n * one.k + one.m * one.k + one.m * one.n)
+    computing = adds / (costs[f"{unit}_{word}"] * working)
+    launches = costs["launch"] + costs["next"] * (one.batches - 1)
+    return float(launches + computing + moved / costs[f"{unit}_memory"]) * NANOSECOND

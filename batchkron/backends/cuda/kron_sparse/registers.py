@@ -19,7 +19,7 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
     common_pack,
     sum_dtype,
 )
-from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import flag
 
 _THREADS = 128  # of a thread block
@@ -91,7 +91,7 @@ class Registers(SparseFamily):
             # accesses and multiply-adds of a multiprocessor's warps, the latter in words of 4 bytes
             accesses=warps * (b * c + turns * (b + c)),
             multiply_adds=warps * adds,
-            moved=shape.bytes + 0.5 * values,
+            moved=shape.bytes + 0.5 * values + _beside(shape, width),
         )
 
     def seconds(self, work: Any, costs: Any) -> Count:
@@ -114,6 +114,13 @@ class Registers(SparseFamily):
         blocks = min(ceil_div(_threads(shape, tile), _THREADS), _BLOCKS * device.multiprocessors)
         sizes = shape.b, shape.c, tile.width, flag(shape.inner > 1), tile.turns, _THREADS
         return sizes, LaunchShape(blocks, _THREADS, 1, 0), (0, 1)
+
+
+def _beside(shape: SparseShape, width: int) -> float:
+    """Return the bytes of sectors that stores to y reach beside the elements that they write."""
+    run = min(WARP * width, shape.d * shape.inner) * shape.itemsize  # bytes that lie together
+    whole = ceil_div(run, SECTOR) * SECTOR
+    return (whole / run - 1) * shape.columns * shape.a * shape.b * shape.d * shape.itemsize
 
 
 def _values_apart(shape: SparseShape, width: int) -> int:

@@ -137,12 +137,16 @@ def transposed_product(
             return None
         each = vectors * shape.a * shape.d * shape.itemsize
         given, results = each * shape.c, each * shape.b
-        seconds = _seconds(given + results, device) + product.seconds
+        moving = _seconds(forward, given, device) + _seconds(back, results, device)
+        seconds = moving + product.seconds
         parts.append(TransposedPart(vectors, forward, product, back, given, results, seconds))
     return tuple(parts) or None
 
 
-def _seconds(moved: int, device: DeviceLimits) -> float:
-    """Return the estimated time of both transpositions of a part, of so many bytes together."""
+def _seconds(kernel: Kernel, size: int, device: DeviceLimits) -> float:
+    """Return the estimated time of a transposition of vectors of so many bytes."""
     costs = costs_for(device.name).families["kron_sparse"]["transposed"]
-    return NANOSECOND * (2 * costs["launch"] + 2 * moved / costs["memory_rate"])
+    itemsize, packs = kernel.work[3], kernel.variant
+    accesses = sum(size / (itemsize * pack) for pack in packs)
+    moving = max(2 * size / costs["memory_rate"], accesses / costs["access_rate"])
+    return NANOSECOND * (costs["launch"] + moving)

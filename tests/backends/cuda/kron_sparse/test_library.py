@@ -12,7 +12,7 @@ from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
-from batchkron.backends.cuda.kron_sparse.library import LibraryProduct, library_product
+from batchkron.backends.cuda.kron_sparse.library import LibraryProduct, _products, library_product
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.kron_sparse.transposed import stored_of, workspace_of
 from batchkron.backends.cuda.runtime.matrix_library import (
@@ -22,7 +22,10 @@ from batchkron.backends.cuda.runtime.matrix_library import (
 )
 
 DEVICE = replace(DEVICES["90"], has_matrix_library=True)
-FIRST = [(1, 8, 16, 1), (5, 24, 8, 1), (3, 16, 40, 1), (1, 8, 16, 3), (3, 4, 2, 8), (2, 2, 8, 4)]
+FIRST = [
+    *((1, 8, 16, 1), (5, 24, 8, 1), (3, 16, 40, 1), (1, 8, 16, 3), (3, 4, 2, 8), (2, 2, 8, 4)),
+    *((3, 7, 5, 1), (2, 3, 5, 3)),
+]
 LAST = [*FIRST, (3, 5, 7, 4), (4, 3, 9, 3), (16, 2, 2, 17), (17, 2, 2, 16), (1, 1, 1, 8)]
 
 
@@ -37,10 +40,18 @@ def found(pattern, layout, dtype, vectors=48, **more):
     [("batch-first", one) for one in FIRST] + [("batch-last", one) for one in LAST],
 )
 def test_products(rng, layout, pattern, dtype):
-    way = found(pattern, layout, dtype)
+    """All products, by blocks and with their zeros, are those of the matrix."""
+    sizes = (48, 1) if layout == "batch-first" else (1, 48)
+    possible = list(_products(SparseShape(*pattern, *sizes, dtype)))
+    assert len(possible) == 1 + (pattern[3] > 1 and layout == "batch-last")
+    for products, stored in possible:
+        check_products(rng, layout, pattern, dtype, products, stored)
+
+
+def check_products(rng, layout, pattern, dtype, products, stored_as):
     a, b, c, d = pattern
     values = rng.standard_normal(pattern).astype(dtype)
-    stored = stored_values(values, stored_of(way))
+    stored = stored_values(values, stored_as)
     x = rng.standard_normal((48, a * c * d)).astype(dtype)
     y = np.full((48, a * b * d), np.nan, dtype)
     given, result = (
@@ -52,7 +63,7 @@ def test_products(rng, layout, pattern, dtype):
         return np.int64(accumulate).tobytes() + packed.tobytes()
 
     with FakeLibrary().installed() as library:
-        multiply = LibraryMultiply(way.products, dtype, values.itemsize, 0)
+        multiply = LibraryMultiply(products, dtype, values.itemsize, 0)
         addresses = given.ctypes.data, result.ctypes.data, stored.ctypes.data, 4096
 
         def rows():
@@ -69,7 +80,8 @@ def test_products(rng, layout, pattern, dtype):
     assert library.modes == [(77, 16)]
     assert library.streams == [(77, 99), (77, 99), (77, 98)]
     assert library.workspaces == [(77, 4096, WORKSPACE)] * 3
-    assert library.calls == 3 * (1 if layout == "batch-first" else min(a, d))
+    by_blocks = layout == "batch-last" and stored_as == "blocks"
+    assert library.calls == 3 * (min(a, d) if by_blocks else 1)
 
 
 def test_a_failure_is_raised():
@@ -105,18 +117,35 @@ def test_a_workspace_is_aligned_behind_any_number_of_vectors():
     [
         ((1, 64, 64, 1), "batch-last", "complex64", {}),
         ((1, 64, 64, 1), "batch-last", "float32", {"products": 3}),
-        ((1, 64, 64, 1), "batch-last", "float32", {"alignment": 8}),
         ((4, 64, 64, 64), "batch-first", "float64", {}),  # 537 MB of values and zeros
-        ((1, 62, 64, 1), "batch-first", "float16", {}),  # rows are no whole words
-        ((1, 64, 64, 1), "batch-last", "float16", {"vectors": 50}),
-        ((17, 64, 64, 17), "batch-last", "float32", {}),  # too many calls
-        ((1, 64, 64, 64), "batch-last", "float16", {"vectors": 2**25}),  # a step of 2^31 elements
+        ((17, 512, 512, 17), "batch-last", "float32", {}),  # too many calls, too many zeros
+        ((1, 512, 512, 64), "batch-last", "float16", {"vectors": 2**25}),  # a step of 2^31 elements
     ],
 )
 def test_what_cublas_does_not_take(pattern, layout, dtype, more):
     assert found((1, 64, 64, 1), layout, "float32") is not None
     assert found(pattern, layout, dtype, **more) is None
     assert library_product(SparseShape(1, 64, 64, 1, 1, 48, "float32"), DEVICES["90"]) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sizes_that_are_no_whole_words_take_longer(dtype):
+    """By the estimate, and so do vectors whose address is none; of float32 nothing is known."""
+
+    def seconds(pattern, **more):
+        return found(pattern, "batch-first", dtype, 25088, **more).seconds
+
+    whole, odd = seconds((1, 512, 512, 1)), seconds((1, 511, 511, 1))
+    beside = seconds((1, 512, 512, 1), alignment=np.dtype(dtype).itemsize)
+    assert (odd > whole, beside > whole) == ((False, False) if dtype == "float32" else (True, True))
+
+
+def test_sums_of_one_product_are_divided_among_multiprocessors():
+    """So its zeros are multiplied by, where few results have long sums."""
+    way = fastest_way(SparseShape(1, 7, 1000, 3, 1, 512, "float32"), DEVICE)
+    assert (stored_of(way), way.products.count) == ("expanded", 1)
+    way = fastest_way(SparseShape(1, 512, 512, 8, 1, 25088, "float32"), DEVICE)
+    assert (stored_of(way), way.products.count) == ("blocks", 8)
 
 
 def test_a_small_d_may_be_multiplied_with_its_zeros():
@@ -134,7 +163,7 @@ def test_large_blocks_are_left_to_it():
     for dtype in ("float16", "float32", "float64"):
         assert isinstance(way((1, 1024, 1024, 1), "batch-first", dtype), LibraryProduct)
         assert isinstance(way((4, 768, 768, 4), "batch-last", dtype, plain=False), LibraryProduct)
-        assert isinstance(way((32, 2, 2, 16), "batch-last", dtype), Kernel)
+        assert isinstance(way((512, 2, 2, 1), "batch-last", dtype), Kernel)
         turned = way((4, 768, 768, 4), "batch-first", dtype)
         assert isinstance(turned, tuple)
         assert isinstance(turned[0].product, LibraryProduct)

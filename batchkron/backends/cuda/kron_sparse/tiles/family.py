@@ -43,6 +43,8 @@ _GROUP_AGAIN = {"core": 1.0, "half": 1.15, "tf32": 1.15, "float64": 1.35}
 _GROUP_WARPS = 8
 _COLUMNS_APART = 1.2
 _FRAGMENTS_OF_MANY = 1.75
+_LANES_DOWN = 8  # of a warp on ordinary cores, along rows k in kAlong
+_HALF_SLOWER = 1.3  # time of kernels of 16 bits, by these counts; of 200 kernels on an H200
 _MANY = 8  # neighbouring j of a word
 
 
@@ -93,7 +95,7 @@ class Tiles(SparseFamily):
             work.cached / costs.cache_rate,
             work.moved / costs.memory_rate,
         )
-        return total * NANOSECOND
+        return total * work.slower * NANOSECOND
 
     def launch(
         self, shape: SparseShape, tile: SparseCut, device: DeviceLimits
@@ -181,7 +183,8 @@ def _work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> SimpleNam
         results=written,
         # bytes: of the second-level cache, and of x, y and the values in memory
         cached=x_bytes + value_bytes + y_bytes,
-        moved=shape.bytes + _completed(shape, cut),
+        moved=shape.bytes + _completed(shape, cut) + _beside(shape, cut),
+        slower=_half_slower(cut) if size == 2 else 1.0,
     )
 
 
@@ -197,6 +200,33 @@ def _completed(shape: SparseShape, cut: SparseCut) -> float:
     edges = SECTOR // step - 1  # in so many pieces and one, those that do not begin with a sector
     parts = edges + min(edges, piece // step)  # one more than edges in each of their sectors
     return 2.0 * _ACCESS * parts / (piece * (edges + 1)) * shape.columns * shape.a * shape.b * row
+
+
+def _half_slower(cut: SparseCut) -> float:
+    """Return how much longer a kernel of 16 bits takes than by its counts."""
+    return 1 + 1 / cut.pack if cut.layout == "kGroup" else _HALF_SLOWER
+
+
+def _beside(shape: SparseShape, cut: SparseCut) -> float:
+    """Return the bytes of sectors that stores to y reach beside what they write.
+
+    Each store of a warp has pieces of y, one of each lane, which lie together only where a lane has
+    no other results between them and the next lane's.
+    """
+    core, most = _unit(cut) == "core", WORD // shape.itemsize
+    if cut.layout == "kRows" or (core and cut.group == cut.atom == shape.d > 1):
+        return 0.0
+    if cut.layout == "kGroup":
+        piece = _stored_together(shape, cut)
+    else:
+        run = cut.results // cut.warps_down // _LANES_DOWN if core else most
+        piece = common_pack(most, math.gcd(run, shape.b))
+        if piece >= run:
+            return 0.0
+    beside = max(0.0, SECTOR / (piece * shape.itemsize) - 1)
+    if cut.layout == "kGroup":
+        beside = min(1.0, beside)
+    return beside * shape.columns * shape.a * shape.b * shape.d * shape.itemsize
 
 
 def _lines(shape: SparseShape, cut: SparseCut) -> float:
