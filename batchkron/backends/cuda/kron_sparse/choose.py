@@ -27,7 +27,9 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
     """
     ways: list[Way | None] = [_fastest(shape, device)]
     if plain and is_enabled(TRANSPOSED):
-        ways.append(transposed_product(shape, partial(_fastest, device=device), device))
+        ways.append(
+            transposed_product(shape, partial(_fastest, device=device, zeros=False), device)
+        )
     possible = [way for way in ways if way]
     if not possible:
         raise LookupError("no family of kernels for Kronecker-sparse matrices takes this one")
@@ -35,9 +37,10 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
 
 
 @lru_cache(maxsize=1024)
-def _fastest(shape: SparseShape, device: DeviceLimits) -> DirectWay | None:
+def _fastest(shape: SparseShape, device: DeviceLimits, zeros: bool = True) -> DirectWay | None:
+    """``zeros``: whether values may be stored with the zeros of the matrix."""
     choice = fastest_choice(enabled(FAMILIES), shape, device)
-    library = library_product(shape, device) if is_enabled(LIBRARY) else None
+    library = library_product(shape, device, zeros) if is_enabled(LIBRARY) else None
     if choice is None or (library is not None and library.seconds < choice[0]):
         return library
     return chosen_kernel(choice, shape, device)

@@ -37,10 +37,11 @@ _ENDINGS: dict[Ending, str] = {
     "gelu-tanh": "batchkron::Ending::kGeluTanh",
 }
 
-Stored = Literal["given", "blocks", "expanded"]
+Stored = Literal["given", "blocks", "expanded", "whole"]
 """How the values of a matrix are stored.
 
-They are (a, b, c, d), or (a, d, b, c) with padded rows, or a dense matrices (b d, c d)."""
+They are (a, b, c, d), or (a, d, b, c) with padded rows, or a dense matrices (b d, c d), or the
+whole matrix (a b d, a c d)."""
 
 
 @dataclass(frozen=True, slots=True)

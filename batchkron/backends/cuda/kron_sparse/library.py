@@ -3,9 +3,9 @@
 Each block values[i, :, :, j] multiplies a matrix whose columns are all vectors. Where those lie
 along the last axis, cuBLAS reads and writes the vectors as they are: the rows of that matrix are
 equally far apart, and so are the matrices of all i or of all j. Where vectors lie along the first
-axis, that is so for d = 1. In either layout it may pay to multiply by the whole matrix of an i,
-zeros included, which takes d times the operations: it reads and writes whole rows, and cuBLAS
-divides the sums of a single product among multiprocessors, but not those of several.
+axis, that is so for d = 1. In either layout it may pay to multiply by the dense matrix of an i, or
+of all i, zeros included: that reads and writes whole rows, and cuBLAS divides the sums of a single
+product among multiprocessors, but not those of several.
 
 The estimated time of a product (m, n, k) is
 
@@ -53,21 +53,27 @@ LIBRARY = "kron_sparse.library"
 """The way itself, as `kernel_family.without` names it."""
 
 
-def library_product(shape: SparseShape, device: DeviceLimits) -> LibraryProduct | None:
-    """Return the fastest product by cuBLAS, None where that cannot take the vectors as they are."""
+def library_product(
+    shape: SparseShape, device: DeviceLimits, zeros: bool = True
+) -> LibraryProduct | None:
+    """Return the fastest product by cuBLAS, None where that cannot take the vectors as they are.
+
+    ``zeros``: whether values may be stored with the zeros of the matrix.
+    """
     if not device.has_matrix_library or shape.dtype not in DTYPES or shape.products:
         return None
     possible = [
         LibraryProduct(shape, products, stored, _seconds(shape, products, device))
         for products, stored in _products(shape)
-        if products.batches <= _MAX_CALLS
+        if (zeros or stored == "blocks")
+        and products.batches <= _MAX_CALLS
         and max(*products.steps, products.m, products.n) <= _MAX_INTEGER
     ]
     return min(possible, key=lambda one: one.seconds, default=None)
 
 
 def _products(shape: SparseShape) -> Iterator[tuple[MatrixProducts, Stored]]:
-    """Yield the products of blocks, and of whole matrices of an i, with how values are stored."""
+    """Yield the products of blocks, of dense matrices, and of one, with how values are stored."""
     is_last = shape.outer == 1
     if not is_last and shape.inner > 1:
         return
@@ -75,12 +81,16 @@ def _products(shape: SparseShape) -> Iterator[tuple[MatrixProducts, Stored]]:
         yield _along_last_axis(shape), "blocks"
     elif shape.d == 1:
         yield _along_first_axis(shape, stored_row(shape.c, shape.itemsize)), "blocks"
-    if shape.d > 1 and shape.a * shape.b * shape.c * shape.d**2 * shape.itemsize <= _MAX_EXPANDED:
-        whole = replace(shape, b=shape.b * shape.d, c=shape.c * shape.d, d=1)
-        if is_last:
-            yield _along_last_axis(whole, whole.c), "expanded"
-        else:
-            yield _along_first_axis(whole, whole.c), "expanded"
+    rows, columns = shape.b * shape.d, shape.c * shape.d
+    dense: list[tuple[SparseShape, Stored]] = []
+    if shape.d > 1:
+        dense.append((replace(shape, b=rows, c=columns, d=1), "expanded"))
+    if shape.a > 1:
+        dense.append((replace(shape, a=1, b=shape.a * rows, c=shape.a * columns, d=1), "whole"))
+    for one, stored in dense:
+        if one.a * one.b * one.c * one.itemsize <= _MAX_EXPANDED:
+            along = _along_last_axis if is_last else _along_first_axis
+            yield along(one, one.c), stored
 
 
 def _along_last_axis(shape: SparseShape, row: int = 0) -> MatrixProducts:

@@ -14,7 +14,7 @@ import numpy as np
 from batchkron.backends.cuda.kernel import Family, Kernel, record
 from batchkron.backends.cuda.kernel_family import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, Stored, stored_row
-from batchkron.backends.cuda.runtime.arguments import pointer_fields
+from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program, template_type
 from batchkron.spec.kron import Array
@@ -23,7 +23,9 @@ _AXES: dict[Stored, tuple[int, int, int, int]] = {
     "given": (0, 1, 2, 3),
     "blocks": (0, 3, 1, 2),
     "expanded": (0, 1, 3, 2),
+    "whole": (0, 1, 3, 2),
 }
+_WITH_ZEROS = ("expanded", "whole")
 _THREADS = 256  # of a thread block; chosen by hand
 _BLOCKS = 16  # thread blocks for each multiprocessor; with more, they take several turns
 
@@ -33,16 +35,19 @@ def stored_shape(shape: tuple[int, ...], itemsize: int, stored: Stored) -> tuple
     a, b, c, d = shape
     if stored == "given":
         return shape
-    return (a, b, d, c * d) if stored == "expanded" else (a, d, b, stored_row(c, itemsize))
+    if stored == "blocks":
+        return a, d, b, stored_row(c, itemsize)
+    return a, b, d, c * d * (a if stored == "whole" else 1)
 
 
 def stored_values(values: Array, stored: Stored) -> Array:
     """Return values (a, b, c, d) of the host as they are stored. What is between is zero."""
     target = np.zeros(stored_shape(values.shape, values.dtype.itemsize, stored), values.dtype)
-    if stored == "expanded":
-        d = values.shape[3]
-        for j in range(d):
-            target[:, :, j, j::d] = values[..., j]
+    if stored in _WITH_ZEROS:
+        a, _, c, d = values.shape
+        for i, j in np.ndindex(a, d):
+            first = i * c * d + j if stored == "whole" else j
+            target[i, :, j, first : first + c * d - j : d] = values[i, ..., j]
     else:
         target[..., : values.shape[_AXES[stored][3]]] = values.transpose(_AXES[stored])
     return target
@@ -65,7 +70,7 @@ def are_stored(
 @cache
 def store_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct StoreArguments."""
-    sizes = [("sizes", "i8", 4), ("strides", "i8", 4), ("row", "i8"), ("spread", "i8")]
+    sizes = [("sizes", "i8", 4), ("strides", "i8", 4), *size_fields("row", "spread", "shift")]
     return np.dtype([*pointer_fields("values", "stored"), *sizes], align=True)
 
 
@@ -91,7 +96,8 @@ def store_kernel(
         sizes=[shape[axis] for axis in _AXES[stored]],
         strides=[strides[axis] // itemsize for axis in _AXES[stored]],
         row=target[3],
-        spread=shape[3] if stored == "expanded" else 1,
+        spread=shape[3] if stored in _WITH_ZEROS else 1,
+        shift=shape[2] * shape[3] if stored == "whole" else 0,
     )
     tiles = prod(target[:2]) * -(-target[2] // (_THREADS // lanes)) * -(-target[3] // lanes)
     blocks = min(tiles, _BLOCKS * device.multiprocessors)

@@ -149,4 +149,4 @@ def _seconds(kernel: Kernel, size: int, device: DeviceLimits) -> float:
     itemsize, packs = kernel.work[3], kernel.variant
     accesses = sum(size / (itemsize * pack) for pack in packs)
     moving = max(2 * size / costs["memory_rate"], accesses / costs["access_rate"])
-    return NANOSECOND * (costs["launch"] + moving)
+    return float(NANOSECOND * (costs["launch"] + moving))

@@ -201,6 +201,8 @@ STORES = [  # pattern, strides in elements, dtype, how it is stored
     ((1, 5, 40, 2), (400, 80, 2, 1), "float64", "expanded"),
     ((2, 3, 9, 1), (27, 9, 1, 1), "float32", "expanded"),
     ((2, 6, 5, 7), (210, 1, 6, 30), "float32", "expanded"),
+    ((3, 6, 5, 7), (210, 1, 6, 30), "float32", "whole"),
+    ((5, 4, 33, 1), (132, 33, 1, 1), "float16", "whole"),
 ]
 
 
@@ -215,7 +217,7 @@ def test_values_are_copied_to_where_kernels_read_them(tmp_path, rng):
             run_store(case, launch, DEVICE, rng)
 
 
-@pytest.mark.parametrize("stored", ["given", "blocks", "expanded"])
+@pytest.mark.parametrize("stored", ["given", "blocks", "expanded", "whole"])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (0, 2, 1, 3)])
 def test_which_values_need_no_copy(rng, stored, order):
     """Those that the host stores with the same bytes."""

@@ -43,7 +43,8 @@ def test_products(rng, layout, pattern, dtype):
     """All products, by blocks and with their zeros, are those of the matrix."""
     sizes = (48, 1) if layout == "batch-first" else (1, 48)
     possible = list(_products(SparseShape(*pattern, *sizes, dtype)))
-    assert len(possible) == 1 + (pattern[3] > 1 and layout == "batch-last")
+    a, _, _, d = pattern
+    assert len(possible) == (d == 1 or layout == "batch-last") + (d > 1) + (a > 1)
     for products, stored in possible:
         check_products(rng, layout, pattern, dtype, products, stored)
 

@@ -51,13 +51,12 @@ def store_values(kernel, address):
     given, kind = at(address, (), store_arguments()), np.dtype(kernel.work)
     sizes, strides = given["sizes"].tolist(), given["strides"].tolist()
     stored = at(given["stored"], (*sizes[:3], int(given["row"])), kind)
-    values, spread = at(given["values"], sizes, kind, strides), int(given["spread"])
+    values = at(given["values"], sizes, kind, strides)
+    spread, shift = int(given["spread"]), int(given["shift"])
     stored[...] = 0
-    if spread == 1:
-        stored[..., : sizes[3]] = values
-    else:
-        for r in range(spread):
-            stored[:, :, r, r::spread] = values[:, :, r]
+    for p, r in np.ndindex(sizes[0], sizes[2]):
+        columns = p * shift + r * (spread > 1) + spread * np.arange(sizes[3])
+        stored[p, :, r, columns] = values[p, :, r].T
 
 
 def transpose(one, address):
