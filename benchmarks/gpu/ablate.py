@@ -13,15 +13,13 @@ from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
-from batchkron.backends.cuda.batch.families import FAMILIES as BATCH
-from batchkron.backends.cuda.explicit.families import FAMILIES as EXPLICIT
+from batchkron.backends.cuda.choose import ORDER
+from batchkron.backends.cuda.choose import families as families_of
 from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron.families import FAMILIES as KRON
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
-from batchkron.backends.cuda.kron_sum.systems import FAMILIES as KRON_SUM
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.segmented.families import FAMILIES as SEGMENTED
 from benchmarks.core.checks import relative_error
 from benchmarks.core.tables import groups, head, row
 from benchmarks.gpu import ablated_sparse
@@ -32,7 +30,7 @@ from benchmarks.gpu.options import Choice
 
 FAMILIES = {
     f"{family.operation}.{family.name}": family
-    for table in (KRON, KRON_SPARSE, BATCH, SEGMENTED, EXPLICIT, KRON_SUM)
+    for table in (KRON, KRON_SPARSE, *map(families_of, ORDER))
     for family in table
 }
 NAMES = (*FAMILIES, *ablated_sparse.WAYS)

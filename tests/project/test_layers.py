@@ -48,11 +48,10 @@ LAYERS = {
 # modules of backends/cuda that import runtime/device, even indirectly; the others need no CuPy
 NEEDS_A_DEVICE = {
     "backend",
-    "batch.any_vectors",
-    "batch.function_calls",
+    "batch.bound_list",
+    "batch.gemm",
     "batch.list_calls",
     "batch.plan",
-    "batch.single_vectors",
     "batch.tuned",
     "diagonal.plan",
     "exchange.copies",
@@ -77,6 +76,7 @@ NEEDS_A_DEVICE = {
     "runtime.calls",
     "runtime.device",
     "runtime.launch",
+    "runtime.plan",
     "runtime.recorder",
     "runtime.repeated_work",
     "segmented.plan",

@@ -14,8 +14,8 @@ from batchkron.backends.cuda.batch.registers import REGISTERS
 from batchkron.backends.cuda.batch.slices import SLICES
 from batchkron.backends.cuda.batch.unit_slices import UNIT_SLICES
 from batchkron.backends.cuda.batch.unsorted import unsorted_program, unsorted_tile
+from batchkron.backends.cuda.choose import families
 from batchkron.backends.cuda.diagonal.kernel import diagonal_program
-from batchkron.backends.cuda.explicit.families import FAMILIES as PRODUCT_FAMILIES
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
 from batchkron.backends.cuda.formula.kernel import formula_program
 from batchkron.backends.cuda.general_kernel import batch_program, batch_tiling
@@ -232,7 +232,7 @@ def explicit_programs(dtype, limits):
     for width in WIDTHS:
         b = DeviceMatrix(0, width, width, width, 1)
         for out in (0, dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize):
-            for family in PRODUCT_FAMILIES:
+            for family in families("explicit"):
                 kernel = family.kernel(ProductShape(a, b, out, dtype), limits)
                 if kernel is not None:
                     yield kernel.program

@@ -105,7 +105,7 @@ class CudaBackend(KrylovBackend):
 
             return formula.FormulaValues
         if call == "batched_gemm":
-            from batchkron.backends.cuda.batch import function_calls as gemm
+            from batchkron.backends.cuda.batch import gemm
 
             return gemm.fast_batched_gemm
         if call == "batched_kron":
@@ -217,9 +217,9 @@ class CudaBackend(KrylovBackend):
         ids: tuple[Array, Array, Array],
     ) -> None:
         """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
-        from batchkron.backends.cuda.batch import plan as batch
+        from batchkron.backends.cuda.batch import gemm
 
-        batch.batched_gemm(a, b, c, alpha, transpose_b, ids)
+        gemm.batched_gemm(a, b, c, alpha, transpose_b, ids)
 
     def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         """Copy arrays to others, all in few launches."""

@@ -52,6 +52,8 @@ class Family:
     # ``kernel(work, device)`` returns the kernel, None where there is none for this work or others
     # are faster; ``kernel(work, device, variant)`` that of a variant
     kernel: Callable[..., Kernel | None]
+    # whether it was faster at this work than the families before it
+    is_better: Callable[[Any], bool] = lambda work: False
 
 
 class TimedFamily(ABC, Generic[Work]):

@@ -19,14 +19,14 @@ SHAPES = [[(3, 4)], [(8, 8)] * 2, [(5, 3), (2, 7)], [(2, 2)] * 8, TWO_PASSES, [(
 @pytest.fixture
 def only_fast(cupy, monkeypatch):
     """Makes every other way to compute a product fail."""
-    from batchkron.backends.cuda.batch import plan as batch
+    from batchkron.backends.cuda.batch import gemm
     from batchkron.backends.cuda.kron import plan
 
     def refuse(*arguments):
         raise AssertionError("not on the fast path")
 
     monkeypatch.setattr(plan.KronPlan, "run", refuse)
-    monkeypatch.setattr(batch, "batched_gemm", refuse)
+    monkeypatch.setattr(gemm, "batched_gemm", refuse)
 
 
 def close(result, expected):

@@ -69,6 +69,11 @@ def list_records(ids: Array, inputs: Array, starts: Array, short_ids: bool, slot
     return padded
 
 
+def list_starts(outputs: Array, count: int) -> Array:
+    """Return the index of each output's first product, in a list that is sorted by output."""
+    return np.searchsorted(outputs, np.arange(count + 1)).astype(np.int64)
+
+
 @cache
 def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct RegisterBatchArguments for ``modes`` factors."""

@@ -15,7 +15,7 @@ import numpy as np
 from batchkron.backends.cuda.batch.kernel import WORD, BatchShape
 from batchkron.backends.cuda.batch.unsorted import UNSORTED, unsorted_program
 from batchkron.backends.cuda.kernel import Kernel, first_kernel
-from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.runtime.calls import KnownCalls
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     cupy,
@@ -26,12 +26,11 @@ from batchkron.backends.cuda.runtime.device import (
     runtime,
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
-from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch
+from batchkron.backends.cuda.runtime.plan import bound
 from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.spec.batch import MAX_POOL_MATRICES
 from batchkron.spec.kron import SUPPORTED_DTYPES
 
-_MAX_CACHED = 256  # layouts of calls that are cached; chosen by hand
 _NUMBERS = {np.dtype(np.int32): "int", np.dtype(np.int64): "long long"}
 _NOTHING_REFUSED = 2**63 - 1
 
@@ -81,7 +80,7 @@ def fast_batched_kron(
         _raise_refused(device)
         call = _calls.get(known, _UNKNOWN)
         if call is _UNKNOWN:
-            with _learning:
+            with _calls.making:
                 call = _calls[known] = _call_of(matrices, ids, x, inputs, outputs, y, weights)
         return isinstance(call, _Call) and call.run(addresses, products)
     except Exception:
@@ -104,23 +103,15 @@ class _Call:
         weighted: bool,
         device: int,
     ) -> None:
-        shape, how, arguments = kernel.work, kernel.launch, kernel.arguments.copy()
-        dtype = shape.dtype
+        shape, dtype = kernel.work, kernel.work.dtype
         program = unsorted_program(dtype, kernel.variant, _NUMBERS[number], True, False)
         modes = [step.mode for step in shape.steps]
         self._pool_of_step = [0 if len(pools) == 1 else mode for mode in modes]
         self._weighted, self._device = weighted, device
-        arguments["columns"], arguments["outer"] = modes, outer
-        arguments["limits"] = [len(pools[place]) for place in self._pool_of_step]
-        self._launch = Launch(
-            load_kernel(program, device),
-            (how.blocks, min(outer, MAX_GRID_YZ)),
-            how.threads,
-            how.shared_bytes,
-            arguments,
-            7 + len(modes),
-            "products",
-        )
+        limits = [len(pools[place]) for place in self._pool_of_step]
+        grid, code = (kernel.launch.blocks, min(outer, MAX_GRID_YZ)), load_kernel(program, device)
+        values = {"columns": modes, "outer": outer, "limits": limits}
+        self._launch = bound(kernel, device, 7 + len(modes), "products", grid, code, **values)
         self._one = np.ones(1, dtype).tobytes()
         self._refused = _refused(device).address
         vector, numbers = outer * dtype.itemsize, number.itemsize
@@ -247,6 +238,4 @@ def _raise_refused(device: int) -> None:
 
 
 _UNKNOWN = object()
-_calls: BoundedCache[tuple[Any, ...], object] = BoundedCache(_MAX_CACHED)
-forget_by(_calls.clear)
-_learning = threading.Lock()
+_calls = KnownCalls()

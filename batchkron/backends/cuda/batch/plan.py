@@ -1,24 +1,23 @@
-"""Plans of batch lists on the device, and batched matrix multiplies expressed as such lists."""
+"""Plans of batch lists on the device."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.any_vectors import ListBatch
-from batchkron.backends.cuda.batch.families import fastest_kernel
+from batchkron.backends.cuda.batch.bound_list import BoundList
 from batchkron.backends.cuda.batch.general import GENERAL
 from batchkron.backends.cuda.batch.kernel import (
     MAX_SHORT_ID,
     WORD,
     BatchShape,
     list_records,
+    list_starts,
     matrix_pitch,
 )
-from batchkron.backends.cuda.batch.single_vectors import SingleVectors
+from batchkron.backends.cuda.choose import kernel_of
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -31,13 +30,13 @@ from batchkron.backends.cuda.runtime.device import (
     upload,
 )
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
-from batchkron.backends.cuda.runtime.launch import FastPath
-from batchkron.backends.cuda.steps import Step, plan_order, plan_steps
+from batchkron.backends.cuda.runtime.plan import LinearPlan
+from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.backends.cuda.tuning.tuning import wanted_tuning
 from batchkron.spec.kron import Array, BatchSpec
 
 
-class BatchPlan(FastPath):
+class BatchPlan(LinearPlan):
     """y[outputs[b]] += alpha * weights[b] * (A_1b ⊗ … ⊗ A_db) x[inputs[b]] on one device.
 
     With accumulation "atomic" each product has its own group of threads. With "owner" and "auto"
@@ -46,14 +45,19 @@ class BatchPlan(FastPath):
 
     def __init__(self, spec: BatchSpec) -> None:
         device = current_device()
-        super().__init__(device)
+        given, result = (spec.num_inputs, spec.input_size), (spec.num_outputs, spec.output_size)
+        super().__init__(device, spec.dtype, given, result)
         inputs = [pool.shape[3] for pool in spec.pools]
         outputs = [pool.shape[2] for pool in spec.pools]
         order = plan_order(inputs, outputs)
         owner = spec.accumulation != "atomic"
         self._order = order
         self._permutation = np.argsort(spec.outputs, kind="stable") if owner else slice(None)
-        self._pools = _one_for_each(spec.pools, _empty_pool)
+        memory: dict[int, DeviceArray] = {}  # by pool: modes may share one
+        for pool in spec.pools:
+            if id(pool) not in memory:
+                memory[id(pool)] = _empty_pool(pool)
+        self._pools = [memory[id(pool)] for pool in spec.pools]
         self._weights = cupy.empty(spec.weights.shape, spec.dtype)
         # Arrays that are no longer used, kept because CUDA graphs captured earlier still read them.
         self._replaced: list[DeviceArray] = []
@@ -75,9 +79,15 @@ class BatchPlan(FastPath):
             short_ids=has_products and bool(ids.max() <= MAX_SHORT_ID),
             identities=has_products and bool(ids.min() < 0),
         )
+        self.is_zero = shape.products == 0 or shape.input_size == 0
         arrays = {key: cupy.asarray(value) for key, value in lists.items()}
-        self._batch = ListBatch(shape, device, arrays)
-        self._single = self._single_vectors(lists, arrays.get("starts"))
+        self._general = BoundList(shape, device, arrays)
+        self._single = self._for_single_vectors(lists, arrays.get("starts"))
+        # Whether several vectors are transposed, from (outer, blocks, inner) to (inner, outer,
+        # blocks), for a kernel that takes single ones: where the products together read more
+        # elements than one transposition of inputs and outputs moves.
+        moved = math.prod(given) + math.prod(result)
+        self._transposes = self._single is not None and moved <= shape.products * shape.input_size
         self._workspaces = Workspaces()
         self._bind()
         self.set_values(spec.pools, spec.weights)
@@ -105,43 +115,37 @@ class BatchPlan(FastPath):
             "outputs": sorted_outputs,
         }
         if owner:
-            lists["starts"] = _starts(sorted_outputs, spec.num_outputs)
+            lists["starts"] = list_starts(sorted_outputs, spec.num_outputs)
         return lists
 
-    def _single_vectors(self, lists: dict[str, Array], starts: DeviceArray) -> SingleVectors | None:
+    def _for_single_vectors(self, lists: dict[str, Array], starts: DeviceArray) -> BoundList | None:
         """Return the list for a kernel that takes one vector at a time, None if none fits."""
-        device = self._batch.device
-        kernel = fastest_kernel(self._batch.shape, device_limits(device))
+        shape, device = self._general.shape, self._device
+        kernel = kernel_of("batch", shape, device_limits(device))
         if kernel is None or kernel.family is GENERAL:
             return None
-        if not kernel.work.owner:
+        if not shape.owner:
             names = "ids", "inputs", "outputs"
             arrays = {name: cupy.asarray(lists[name].astype(np.int32)) for name in names}
-            return SingleVectors(kernel, device, arrays)
+            return BoundList(shape, device, arrays, kernel)
         if is_tuned():  # imported only then, to keep the start of other processes short
             from batchkron.backends.cuda.batch.tuned import planned_kernel
 
             kernel = planned_kernel(kernel, device)
-        ids, bounds, short_ids = lists["ids"], lists["starts"], kernel.work.short_ids
-        slots = int(kernel.arguments["slots"][0])
-        arrays = {
-            "list": cupy.asarray(list_records(ids, lists["inputs"], bounds, short_ids, slots)),
-            "starts": starts,
-            "unit_weights": self._unit_weights,
-        }
-        return SingleVectors(kernel, device, arrays)
+        numbers = lists["ids"], lists["inputs"], lists["starts"]
+        records = list_records(*numbers, shape.short_ids, int(kernel.arguments["slots"][0]))
+        arrays = {"list": cupy.asarray(records), "starts": starts}
+        return BoundList(shape, device, arrays | {"unit_weights": self._unit_weights}, kernel)
 
     def _bind(self) -> None:
         """Pass the addresses of pools and weights to the kernels."""
-        steps = self._batch.shape.steps
         pools = [self._pools[mode] for mode in self._order]
-        self._batch.set_weights(self._weights)
-        self._batch.set_factors(
-            [_pool_factor(pool, step.K) for pool, step in zip(pools, steps, strict=True)]
-        )
-        if self._single is not None:
-            places = [(pool.data.ptr, _system_stride(pool)) for pool in pools]
-            self._single.set_values(places, self._weights)
+        factors = [
+            (pool.data.ptr, _system_stride(pool), pool.shape[2], 1, step.K)
+            for pool, step in zip(pools, self._general.shape.steps, strict=True)
+        ]
+        for one in filter(None, (self._general, self._single)):
+            one.bind(factors, self._weights)
 
     def _make_room(self, pools: Sequence[Array], weights: Array) -> None:
         """Allocate memory for values that modes or systems shared until now and no longer do."""
@@ -175,10 +179,10 @@ class BatchPlan(FastPath):
 
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
-        if self._single is None or not (inner == 1 or self._transposes_vectors()):
-            self._batch.reserve(outer, inner)
+        if self._single is None or not (inner == 1 or self._transposes):
+            self._general.reserve(outer, inner)
             return
-        self._single.prepare()
+        self._single.reserve(1, 1)
         if inner > 1:
             self._transposed_workspace(outer, inner)
 
@@ -192,74 +196,37 @@ class BatchPlan(FastPath):
         accumulate: bool,
     ) -> None:
         """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it."""
-        single = self._single if x.size and y.size else None
-        if single is None or not (inner == 1 or self._transposes_vectors()):
-            self._batch.run(x, y, outer, inner, alpha, accumulate)
+        if self._single is None or inner == 1 or not (self._transposes and x.size and y.size):
+            super().run(x, y, outer, inner, alpha, accumulate)
             return
-        check_device(self._batch.device, x, y)
+        check_device(self._device, x, y)
         with device_errors():
-            if inner == 1:
-                self._launch(x.data.ptr, y.data.ptr, outer, alpha, accumulate)
-                return
             source, target = self._transposed_workspace(outer, inner)
             source[...] = x.reshape(outer, -1, inner).transpose(2, 0, 1)
-            single.run(source.data.ptr, target.data.ptr, outer * inner, alpha, False)
+            ends = source.data.ptr, target.data.ptr
+            self._single.launch(*ends, outer * inner, 1, alpha, False)
             result, sums = target.transpose(1, 2, 0), y.reshape(outer, -1, inner)
             if accumulate:
                 sums += result
             else:
                 sums[...] = result
 
-    def _launch(self, x: int, y: int, outer: int, alpha: complex, accumulate: bool) -> None:
-        """Do what `run` does, for non-empty single vectors given by the addresses x and y."""
+    def _start(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
+    ) -> None:
         single = self._single
-        if single is not None and single.takes(x, y):
-            single.run(x, y, outer, alpha, accumulate)
-        else:
-            self._batch.launch(x, y, outer, 1, alpha, accumulate)
-
-    def _transposes_vectors(self) -> bool:
-        """Whether several vectors are transposed for a kernel that takes single ones.
-
-        They are copied from (outer, blocks, inner) to (inner, outer, blocks). This pays where the
-        products together read more elements than one transposition of inputs and outputs moves.
-        """
-        shape = self._batch.shape
-        blocks = shape.num_inputs * shape.input_size + shape.num_outputs * shape.output_size
-        return self._single is not None and blocks <= shape.products * shape.input_size
+        fits = single is not None and inner == 1 and single.takes(x, y)
+        chosen = single if fits else self._general
+        chosen.launch(x, y, outer, inner, alpha, accumulate)  # type: ignore[union-attr]
 
     def _transposed_workspace(self, outer: int, inner: int) -> tuple[DeviceArray, DeviceArray]:
         """Return workspace for vectors (inner, outer, blocks) and for their results."""
-        shape, vectors = self._batch.shape, outer * inner
-        given, results = (
-            shape.num_inputs * shape.input_size,
-            shape.num_outputs * shape.output_size,
-        )
+        vectors, given = outer * inner, math.prod(self._given)
+        results = math.prod(self._result)
         begin = -(-vectors * given // WORD) * WORD  # in elements, so also a multiple of 16 bytes
-        memory = self._workspaces.array(begin + vectors * results, shape.dtype)
+        memory = self._workspaces.array(begin + vectors * results, self._dtype)
         source = memory[: vectors * given].reshape(inner, outer, given)
         return source, memory[begin:].reshape(inner, outer, results)
-
-    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        """Accept a flat vector (N,) of one system, or blocks (..., num_inputs, size)."""
-        shape = self._batch.shape
-        given = shape.num_inputs, shape.input_size
-        results = shape.num_outputs, shape.output_size
-        as_blocks = x.shape[-2:] == given and out.shape == (*x.shape[:-2], *results)
-        as_vector = x.shape == (math.prod(given),) and out.shape == (math.prod(results),)
-        if x.dtype != shape.dtype or shape.products == 0 or not (as_blocks or as_vector):
-            return None
-        outer = x.size // math.prod(given)
-        return lambda source, target: self._launch(source, target, outer, 1, False)
-
-
-def _one_for_each(
-    arrays: Sequence[Array], make: Callable[[Array], DeviceArray]
-) -> list[DeviceArray]:
-    """Return ``make(array)`` for each array; it is called once for an array that occurs twice."""
-    made = {id(array): array for array in arrays}
-    results = {key: make(array) for key, array in made.items()}
-    return [results[id(array)] for array in arrays]
 
 
 def _empty_pool(pool: Array) -> DeviceArray:
@@ -310,84 +277,7 @@ def _system_stride(pool: DeviceArray) -> int:
     return count * pitch if systems > 1 else 0
 
 
-def _pool_factor(pool: DeviceArray, outputs: int) -> tuple[int, int, int, int, int]:
-    """Return address and strides of a padded pool, as in `arguments.FACTOR`."""
-    return pool.data.ptr, _system_stride(pool), pool.shape[2], 1, outputs
-
-
-def _starts(outputs: Array, count: int) -> Array:
-    """Return the index of each output's first product, in a list that is sorted by output."""
-    return np.searchsorted(outputs, np.arange(count + 1)).astype(np.int64)
-
-
 def batch_plan(spec: BatchSpec) -> BatchPlan:
     """Return the plan of a batch list; it holds its own copy of the pools on the device."""
     with device_errors():
         return BatchPlan(spec)
-
-
-def batched_gemm(
-    a: DeviceArray,
-    b: DeviceArray,
-    c: DeviceArray,
-    alpha: complex,
-    transpose_b: bool,
-    ids: tuple[Array, Array, Array],
-) -> None:
-    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry.
-
-    Done as a batch list with one mode: a[i] is the input block, its rows are the slices that are
-    multiplied. ``ids`` are NumPy arrays.
-    """
-    a_ids, b_ids, c_ids = ids
-    check_device(current_device(), a, b, c)
-    if 0 in (c.size, a.shape[2], len(c_ids)):
-        return
-    if cupy.cuda.get_current_stream().is_capturing():
-        raise RuntimeError(
-            "a list of products cannot be copied to the device while a graph is captured; call "
-            "batched_gemm once with the same shapes before the capture, with contiguous arrays of "
-            "one dtype, and without ids and c, or capture a BatchedKron"
-        )
-    a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
-    order = np.argsort(c_ids, kind="stable")
-    outputs = c_ids[order]
-    with device_errors():
-        lists = {
-            "ids": b_ids[order].astype(np.int32),
-            "inputs": a_ids[order],
-            "outputs": outputs,
-            "starts": _starts(outputs, len(c)),
-        }
-        arrays = {key: cupy.asarray(value) for key, value in lists.items()}
-        shape = gemm_shape(a.shape, c.shape, len(c_ids), c.dtype)
-        batch = ListBatch(shape, current_device(), arrays)
-        batch.set_factors([gemm_factor(b, transpose_b)])
-        batch.run(a, c, 1, 1, alpha, True)
-
-
-def gemm_shape(
-    a: tuple[int, int, int], c: tuple[int, int, int], products: int, dtype: np.dtype[Any]
-) -> BatchShape:
-    """Return the batch list of products of matrices a (count, m, k) into c (count, m, n)."""
-    num_inputs, m, k = a
-    num_outputs, _, n = c
-    (step,) = plan_steps((k,), (n,), (0,), dtype)
-    return BatchShape(
-        steps=(Step(0, m, k, n, 1, step.tile),),
-        dtype=dtype,
-        products=products,
-        systems=1,
-        num_inputs=num_inputs,
-        num_outputs=num_outputs,
-        input_size=m * k,
-        output_size=m * n,
-        owner=True,
-    )
-
-
-def gemm_factor(b: DeviceArray, transpose_b: bool) -> tuple[int, int, int, int, int]:
-    """Return address and strides of contiguous matrices b, as in `arguments.FACTOR`."""
-    _, first, second = b.shape
-    row, column = (second, 1) if transpose_b else (1, second)
-    return b.data.ptr, 0, first * second, row, column

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from batchkron.backends.cuda.batch.bound_list import BoundList
 from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.batch.registers import (
     REGISTERS,
@@ -16,7 +17,6 @@ from batchkron.backends.cuda.batch.registers import (
     registers_kernel,
     written_variant,
 )
-from batchkron.backends.cuda.batch.single_vectors import SingleVectors
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.device import (
     device_limits,
@@ -60,15 +60,15 @@ def planned_kernel(rule: Kernel, device: int) -> Kernel:
     return registers_kernel(rule.work, device_limits(device), variant) or rule
 
 
-def tuned_batch(batch: SingleVectors, device: int, tuning: Tuning) -> SingleVectors:
+def tuned_batch(batch: BoundList, device: int, tuning: Tuning) -> BoundList:
     """Return a list with the variant that a search, now or earlier, has found.
 
     Candidates are measured with the list's own matrices and weights. Lists of families that are not
     tuned are returned unchanged.
     """
-    if batch.kernel.family is not REGISTERS:
+    shape, limits = batch.shape, device_limits(device)
+    if batch.kernel is None or batch.kernel.family is not REGISTERS:
         return batch
-    shape, limits = batch.kernel.work, device_limits(device)
     key, words = batch_key(shape, device_name(device)), batch_words(shape)
     rule = registers_kernel(shape, limits)
     if rule is None or is_searched(key, words, tuning):
@@ -85,7 +85,7 @@ def tuned_batch(batch: SingleVectors, device: int, tuning: Tuning) -> SingleVect
         loaded, _ = load_code(code, device)
         prefer_shared_memory(loaded, kernel.launch.carveout)
         candidate = batch.with_kernel(kernel, loaded)
-        return lambda x, y: candidate.run(x, y, shape.systems, 1, False)
+        return lambda x, y: candidate.launch(x, y, shape.systems, 1, 1, False)
 
     def measure(
         variant: RegisterVariant, compiled: dict[Program, CompiledKernel], best: float

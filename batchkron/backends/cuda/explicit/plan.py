@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import is_plain
-from batchkron.backends.cuda.explicit.families import fastest_kernel
+from batchkron.backends.cuda.choose import needed_kernel
 from batchkron.backends.cuda.explicit.kernel import (
     WORD_BYTES,
     DeviceMatrix,
@@ -314,7 +314,7 @@ def _launch(
     limits = device_limits(device)
     kernel = None if family is None else family.kernel(shape, limits, variant)
     if kernel is None:
-        kernel = fastest_kernel(shape, limits)
+        kernel = needed_kernel("explicit", shape, limits)
     return launch_of(kernel, device, shape.addresses)
 
 

@@ -164,4 +164,4 @@ def tiles_arguments() -> np.dtype[Any]:
     return np.dtype(fields, align=True)
 
 
-TILES = Family("explicit", "tiles", tiles_kernel)
+TILES = Family("explicit", "tiles", tiles_kernel, tiles_are_faster)

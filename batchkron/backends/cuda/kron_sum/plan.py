@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from batchkron.backends.cuda.batch.plan import batch_plan
-from batchkron.backends.cuda.kernel import first_kernel
-from batchkron.backends.cuda.kron_sum.systems import FAMILIES, SumShape, SumTiling, sum_factors
+from batchkron.backends.cuda.choose import kernel_of
+from batchkron.backends.cuda.kron_sum.systems import SumShape, SumTiling, sum_factors
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -47,7 +47,7 @@ class SumPlan(FastPath):
         self._shape = batch_shape_of(factors)
         self.systems = math.prod(self._shape)
         shape = SumShape(self.sizes, self.dtype, self.systems)
-        self._kernel = first_kernel(FAMILIES, shape, device_limits(device))
+        self._kernel = kernel_of("kron_sum", shape, device_limits(device))
         self._listed: ListedSum | None = None
         if self._kernel is None:
             self._listed = ListedSum(batch_plan, factors)

@@ -93,8 +93,6 @@ def systems_kernel(shape: SumShape, device: DeviceLimits) -> Kernel | None:
 
 
 SYSTEMS = Family("kron_sum", "systems", systems_kernel)
-FAMILIES = (SYSTEMS,)
-"""All families of kernels for Kronecker sums of many systems; others are batch lists."""
 
 
 @cache

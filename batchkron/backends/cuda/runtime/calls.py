@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -21,11 +21,25 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.launch import BoundedCache
 
+_MAX_KNOWN = 256  # layouts of calls that are cached; chosen by hand
+
 _MAX_PLANS = 256  # of a kind that are kept; chosen by hand
 # Workspace of captured graphs that others made, by stream and number of the capture. It is never
 # freed: nothing tells when the last graph that uses it is gone.
 _captured = GraphMemory()
 _changing = threading.Lock()
+
+
+class KnownCalls(BoundedCache[Hashable, Any]):
+    """What calls of a function launch, by their layouts: forgotten with all plans.
+
+    A thread holds ``making`` while it makes one.
+    """
+
+    def __init__(self, limit: int = _MAX_KNOWN) -> None:
+        super().__init__(limit)
+        self.making = threading.Lock()
+        forget_by(self.clear)
 
 
 def call_workspace(size: int) -> tuple[int, Any]:

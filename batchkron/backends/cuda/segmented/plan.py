@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.backends.cuda.choose import needed_kernel
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -37,7 +38,6 @@ from batchkron.backends.cuda.segmented.edges import (
     laid_out_matrices,
     matrix_words,
 )
-from batchkron.backends.cuda.segmented.families import fastest_kernel
 from batchkron.backends.cuda.segmented.kernel import SumsShape
 from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.spec.kron import Array
@@ -134,7 +134,7 @@ class EdgeSums:
         inputs, _, scratch = self._blocks
         children, between = inputs + scratch, scratch > 0
         shape = SumsShape(self._modes, self._dtype, self._nodes, children, between, outer, inner)
-        return fastest_kernel(shape, device_limits(self.device))
+        return needed_kernel("segmented", shape, device_limits(self.device))
 
     def _arrays(self, number: int, kernel: Kernel) -> dict[str, DeviceArray]:
         """Return a table in the kernel's layout, copied to the device on the first request.

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.batch.families import FAMILIES, fastest_kernel
 from batchkron.backends.cuda.batch.kernel import BatchShape
+from batchkron.backends.cuda.choose import families, kernel_of
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.steps import plan_order, plan_steps
 
@@ -58,19 +58,19 @@ lists = st.builds(
 @settings(max_examples=200, deadline=None)
 @given(lists, limits)
 def test_the_first_family_that_has_a_kernel_is_taken(shape, device):
-    kernel = fastest_kernel(shape, device)
-    found = [family for family in FAMILIES if family.kernel(shape, device)]
+    kernel = kernel_of("batch", shape, device)
+    found = [family for family in families("batch") if family.kernel(shape, device)]
     assert kernel.family is found[0]
     with without(f"batch.{kernel.family.name}"):
-        other = fastest_kernel(shape, device)
+        other = kernel_of("batch", shape, device)
         assert (other and other.family) is (found[1] if len(found) > 1 else None)
-    assert fastest_kernel(shape, device) == kernel
+    assert kernel_of("batch", shape, device) == kernel
 
 
 @settings(max_examples=100, deadline=None)
 @given(lists, limits)
 def test_launches_fit_the_device(shape, device):
-    for family in FAMILIES:
+    for family in families("batch"):
         kernel = family.kernel(shape, device)
         if kernel is None:
             continue
@@ -87,12 +87,12 @@ def test_launches_fit_the_device(shape, device):
 )
 def test_lists_of_no_single_vectors_or_no_order_have_kernels_of_their_own(changed, name):
     shape = shape_of([(4, 4)] * 2, np.dtype("f8"), 5000, 64)
-    assert fastest_kernel(shape, DEVICES["90"]).family.name not in ("general", "unsorted")
-    assert fastest_kernel(replace(shape, **changed), DEVICES["90"]).family.name == name
+    assert kernel_of("batch", shape, DEVICES["90"]).family.name not in ("general", "unsorted")
+    assert kernel_of("batch", replace(shape, **changed), DEVICES["90"]).family.name == name
 
 
 def test_lists_beyond_what_kernels_count_have_the_general_kernel():
     shape = shape_of([(2, 2)] * 2, np.dtype("f8"), 1, 1)
     for products, inputs, fits in [(2**30, 2**30, True), (2**31, 4, False), (4, 2**31, False)]:
         large = replace(shape, products=products, max_products=products, num_inputs=inputs)
-        assert (fastest_kernel(large, DEVICES["90"]).family.name != "general") is fits
+        assert (kernel_of("batch", large, DEVICES["90"]).family.name != "general") is fits

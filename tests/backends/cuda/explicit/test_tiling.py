@@ -9,8 +9,8 @@ from dense_oracle import DTYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batchkron.backends.cuda.choose import families, needed_kernel
 from batchkron.backends.cuda.explicit.bands import BandVariant, bands_kernel
-from batchkron.backends.cuda.explicit.families import FAMILIES, fastest_kernel
 from batchkron.backends.cuda.explicit.kernel import (
     RESULT_BYTES,
     DeviceMatrix,
@@ -115,7 +115,7 @@ def test_every_element_is_written_once(p, q, r, s, name, offset, variant):
     out = BASE + offset * dtype.itemsize
     shape = ProductShape(a, b, out, dtype)
     check_bands(bands_kernel(shape, LIMITS, variant), a, b, out, dtype)
-    assert fastest_kernel(shape, LIMITS).family in FAMILIES
+    assert needed_kernel("explicit", shape, LIMITS).family in families("explicit")
     found = [tiles_kernel(shape, LIMITS, v) for v in (None, TileVariant(run=4096, total=16384))]
     assert len({kernel is None for kernel in found}) == 1
     for kernel in filter(None, found):
@@ -127,7 +127,7 @@ def test_complex_numbers_may_begin_between_their_multiples(name):
     dtype = np.dtype(name)
     a, b = matrix(40, 30, dtype), matrix(20, 10, dtype)
     shape = ProductShape(a, b, BASE + dtype.itemsize // 2, dtype)
-    bands, tiles = (family.kernel(shape, LIMITS) for family in FAMILIES)
+    bands, tiles = (family.kernel(shape, LIMITS) for family in families("explicit"))
     word = numbers_of(bands).kernel
     assert (word.elements, word.bytes) == (1, dtype.itemsize // 2)
     assert f", {dtype.itemsize // 2}, {tiles.launch.threads}, " in tiles.program.expression
@@ -138,12 +138,12 @@ def test_few_rows_of_a_are_cut_into_tiles_or_slices():
 
     def family(a, b):
         shape = ProductShape(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype)
-        return fastest_kernel(shape, LIMITS).family.name
+        return needed_kernel("explicit", shape, LIMITS).family.name
 
     def bands_of(a, b):
         assert family(a, b) == "bands"
         shape = ProductShape(matrix(*a, dtype), matrix(*b, dtype), BASE, dtype)
-        return numbers_of(fastest_kernel(shape, LIMITS))
+        return numbers_of(needed_kernel("explicit", shape, LIMITS))
 
     assert family((3, 3), (2001, 2001)) == "tiles"
     assert family((3, 3), (2000, 2000)) == "bands", "rows of whole words"
@@ -182,13 +182,13 @@ def test_the_last_three_products_of_four_factors_are_one_launch():
     eight = matrix(8, 8, dtype)
     shape = ProductShape(eight, eight, BASE, dtype, eight, eight)
     assert (shape.left, shape.right, shape.addresses) == ((64, 64), (64, 64), 5)
-    assert [one.name for one in FAMILIES if one.kernel(shape, LIMITS)] == ["tiles"]
-    kernel = fastest_kernel(shape, LIMITS)
+    assert [one.name for one in families("explicit") if one.kernel(shape, LIMITS)] == ["tiles"]
+    kernel = needed_kernel("explicit", shape, LIMITS)
     assert kernel.family.name == "tiles"
     check_tiles(kernel, matrix(64, 64, dtype), matrix(64, 64, dtype), 8)
     tiny = matrix(2, 2, dtype)
     with pytest.raises(LookupError, match="no family"):
-        fastest_kernel(ProductShape(tiny, tiny, BASE, dtype, tiny, None), LIMITS)
+        needed_kernel("explicit", ProductShape(tiny, tiny, BASE, dtype, tiny, None), LIMITS)
 
 
 def test_bands_are_whole_lines_where_there_are_enough():

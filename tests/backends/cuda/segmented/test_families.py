@@ -1,18 +1,20 @@
 """Which kernel sums over edges; no device is needed."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from edge_tables import block_modes
 from nvrtc import DEVICES
 
+from batchkron.backends.cuda.choose import families, needed_kernel
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.segmented.edges import EdgeList, edge_table
-from batchkron.backends.cuda.segmented.families import FAMILIES, fastest_kernel
 from batchkron.backends.cuda.segmented.kernel import SumsShape
 
-DEVICE = DEVICES["90"]
+DEVICE, FAMILIES = DEVICES["90"], families("segmented")
+chosen = partial(needed_kernel, "segmented")
 BLOCKS = [(3,) * 6, (5,) * 4, (7,) * 4, (3,) * 8, (2,) * 9, (8,) * 3, (3, 5)]
 
 
@@ -25,27 +27,27 @@ def shape_of(sizes, dtype="f8", nodes=500):
 def test_the_first_family_that_has_a_kernel_is_taken(sizes, nodes, dtype):
     shape = shape_of(sizes, dtype, nodes)
     kernels = [kernel for family in FAMILIES if (kernel := family.kernel(shape, DEVICE))]
-    assert fastest_kernel(shape, DEVICE) == kernels[0]
+    assert chosen(shape, DEVICE) == kernels[0]
     assert all(kernel.work is shape for kernel in kernels)
     with without(f"segmented.{kernels[0].family.name}"):
         if len(kernels) > 1:
-            assert fastest_kernel(shape, DEVICE) == kernels[1]
+            assert chosen(shape, DEVICE) == kernels[1]
 
 
 def test_children_are_staged_where_that_was_faster():
     shape = shape_of((3,) * 6)
-    assert fastest_kernel(shape, DEVICE).family.name == "staged"
+    assert chosen(shape, DEVICE).family.name == "staged"
     with without("segmented.staged"):
-        assert fastest_kernel(shape, DEVICE).family.name == "general"
+        assert chosen(shape, DEVICE).family.name == "general"
     others = [
         replace(shape, inner=2),
         replace(shape, children=2**28 + 1),
         shape_of((2,) * 9),
         shape_of((3, 5)),
     ]
-    assert {fastest_kernel(other, DEVICE).family.name for other in others} == {"general"}
+    assert {chosen(other, DEVICE).family.name for other in others} == {"general"}
     with without("segmented.staged", "segmented.general"), pytest.raises(LookupError):
-        fastest_kernel(shape, DEVICE)
+        chosen(shape, DEVICE)
 
 
 def test_kernels_of_all_numbers_of_vectors_take_one_table():
@@ -53,7 +55,7 @@ def test_kernels_of_all_numbers_of_vectors_take_one_table():
     none = np.zeros(1002, np.int64)
     lists = [EdgeList(mode, 0, starts, none, none) for mode in range(6)]
     table = edge_table([(0, 501)], lists, 6)
-    one, many = (fastest_kernel(replace(shape, outer=n), DEVICE) for n in (1, 1000))
+    one, many = (chosen(replace(shape, outer=n), DEVICE) for n in (1, 1000))
     assert one.variant != many.variant
     arrays = many.variant.arrays(table)
     assert all(np.array_equal(a, arrays[key]) for key, a in one.variant.arrays(table).items())

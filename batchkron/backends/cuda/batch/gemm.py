@@ -1,33 +1,34 @@
-"""Calls of batched_gemm that multiply a[i] by b[i] for all i, without copy or conversion.
+"""Batched matrix multiplies, as batch lists of one mode.
 
-What such a call launches is cached by layouts and by the address of b. All other calls go through
-`plan.batched_gemm`, which copies a list of products to the device in each call.
+What calls that multiply a[i] by b[i] for all i launch, without copy or conversion, is cached by
+layouts and by the address of b. All other calls go through `batched_gemm`, which copies a list of
+products to the device in each call.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.batch.any_vectors import ListBatch
-from batchkron.backends.cuda.batch.plan import gemm_factor, gemm_shape
-from batchkron.backends.cuda.kernel_family import forget_by
-from batchkron.backends.cuda.runtime.calls import call_workspace
+from batchkron.backends.cuda.batch.bound_list import BoundList
+from batchkron.backends.cuda.batch.kernel import BatchShape, list_starts
+from batchkron.backends.cuda.runtime.calls import KnownCalls, call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
+    check_device,
     cupy,
+    current_device,
     device_errors,
     place,
     ready_stream,
     runtime,
 )
-from batchkron.backends.cuda.runtime.launch import BoundedCache, batch_scalars
-from batchkron.spec.kron import SUPPORTED_DTYPES
+from batchkron.backends.cuda.runtime.launch import batch_scalars
+from batchkron.backends.cuda.steps import Step, plan_steps
+from batchkron.spec.kron import SUPPORTED_DTYPES, Array
 
-_MAX_CACHED = 256  # calls that are cached; chosen by hand
 _MIN_IDS = 4096  # smallest number of products for which ids are copied to a device; chosen by hand
 _NUMBERS = (int, float)
 
@@ -60,7 +61,7 @@ def fast_batched_gemm(
         if call is None:
             if not _is_plain(a, b, transpose_b):
                 return None
-            with _planning:
+            with _calls.making:
                 ids = _ids(len(a), device)
                 if ids is None:
                     return None
@@ -98,9 +99,8 @@ class _Call:
     ) -> None:
         self._shape = len(a), a.shape[1], b.shape[1 if transpose_b else 2]
         self._dtype, self._device = a.dtype, device
-        shape = gemm_shape(a.shape, self._shape, len(a), a.dtype)
-        batch = ListBatch(shape, device, ids)
-        batch.set_factors([gemm_factor(b, transpose_b)])
+        shape = _shape(a.shape, self._shape, len(a), a.dtype)
+        batch = _bound_gemm(shape, b, transpose_b, device, ids)
         self._launch, self._workspace = batch.prepared(1, 1)
         self._scalars = batch_scalars(a.dtype)
 
@@ -114,9 +114,7 @@ class _Call:
         return result
 
 
-_calls: BoundedCache[tuple[Any, ...], _Call] = BoundedCache(_MAX_CACHED)
-forget_by(_calls.clear)
-_planning = threading.Lock()
+_calls = KnownCalls()
 
 # Per device, the ids of the largest number of products so far, and all smaller ones: captured
 # graphs read them, so they are never freed. Their numbers are powers of two, so that all together
@@ -138,3 +136,77 @@ def _ids(products: int, device: int) -> dict[str, DeviceArray] | None:
         longs, shorts = place([number, number[:-1].astype(np.int32)])
         kept.append({"ids": shorts, "inputs": longs, "outputs": longs, "starts": longs})
     return kept[-1]
+
+
+def batched_gemm(
+    a: DeviceArray,
+    b: DeviceArray,
+    c: DeviceArray,
+    alpha: complex,
+    transpose_b: bool,
+    ids: tuple[Array, Array, Array],
+) -> None:
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry.
+
+    Done as a batch list with one mode: a[i] is the input block, its rows are the slices that are
+    multiplied. ``ids`` are NumPy arrays.
+    """
+    a_ids, b_ids, c_ids = ids
+    check_device(current_device(), a, b, c)
+    if 0 in (c.size, a.shape[2], len(c_ids)):
+        return
+    if cupy.cuda.get_current_stream().is_capturing():
+        raise RuntimeError(
+            "a list of products cannot be copied to the device while a graph is captured; call "
+            "batched_gemm once with the same shapes before the capture, with contiguous arrays of "
+            "one dtype, and without ids and c, or capture a BatchedKron"
+        )
+    a, b = cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)
+    order = np.argsort(c_ids, kind="stable")
+    outputs = c_ids[order]
+    with device_errors():
+        lists = {
+            "ids": b_ids[order].astype(np.int32),
+            "inputs": a_ids[order],
+            "outputs": outputs,
+            "starts": list_starts(outputs, len(c)),
+        }
+        arrays = {key: cupy.asarray(value) for key, value in lists.items()}
+        shape = _shape(a.shape, c.shape, len(c_ids), c.dtype)
+        batch = _bound_gemm(shape, b, transpose_b, current_device(), arrays)
+        batch.launch(a.data.ptr, c.data.ptr, 1, 1, alpha, True)
+
+
+def _shape(
+    a: tuple[int, int, int], c: tuple[int, int, int], products: int, dtype: np.dtype[Any]
+) -> BatchShape:
+    """Return the batch list of products of matrices a (count, m, k) into c (count, m, n)."""
+    num_inputs, m, k = a
+    num_outputs, _, n = c
+    (step,) = plan_steps((k,), (n,), (0,), dtype)
+    return BatchShape(
+        steps=(Step(0, m, k, n, 1, step.tile),),
+        dtype=dtype,
+        products=products,
+        systems=1,
+        num_inputs=num_inputs,
+        num_outputs=num_outputs,
+        input_size=m * k,
+        output_size=m * n,
+        owner=True,
+    )
+
+
+def _bound_gemm(
+    shape: BatchShape,
+    b: DeviceArray,
+    transpose_b: bool,
+    device: int,
+    lists: dict[str, DeviceArray],
+) -> BoundList:
+    """Return the batch list with contiguous matrices b."""
+    _, first, second = b.shape
+    row, column = (second, 1) if transpose_b else (1, second)
+    batch = BoundList(shape, device, lists)
+    batch.bind([(b.data.ptr, 0, first * second, row, column)])
+    return batch
