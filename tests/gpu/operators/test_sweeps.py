@@ -117,13 +117,11 @@ def test_vectors_in_portions_where_scratch_memory_is_short(cupy, rng, monkeypatc
     op = all_modes(rng, 3, np.float64)
     device = op.to("cuda")
     x = rng.standard_normal((7, op.num_inputs, op.shape[0] // op.num_inputs))
-    monkeypatch.setattr(
-        segmented, "_SCRATCH_BYTES", 3 * device._program._plan._sums._scratch_bytes(1)
-    )
+    sums = device._program._plan
+    monkeypatch.setattr(segmented, "_SCRATCH_BYTES", 3 * sums._scratch_bytes(1))
     together = launches_of(monkeypatch, lambda: device.apply(cupy.asarray(x[:3])))
     assert launches_of(monkeypatch, lambda: device.apply(cupy.asarray(x))) == 3 * together
     close(device.apply(cupy.asarray(x)).get(), op.apply(x), np.float64)
-    sums = device._program._plan._sums
     sums._launches.clear()
     device._reserve(7, 1)
     assert set(sums._launches) == {(3, 1), (1, 1)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +23,12 @@ from batchkron.backends.cuda.runtime.device import (
     current_device,
     device_errors,
     device_limits,
-    load_kernel,
     ready_stream,
     upload,
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
-from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
+from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
+from batchkron.backends.cuda.runtime.plan import LinearPlan, bound
 from batchkron.backends.cuda.segmented.edges import (
     EdgeList,
     EdgeTable,
@@ -49,10 +48,11 @@ from batchkron.spec.sweeps import SweepList
 _SCRATCH_BYTES = 1 << 30
 
 
-class EdgeSums:
+class EdgeSums(LinearPlan):
     """Sums over tables of edges, one launch for each table, on one device.
 
-    The blocks that a table computes are y's, or lie in the scratch memory for later tables.
+    The blocks that a table computes are y's, or lie in the scratch memory for later tables. Without
+    tables all sums are zero.
     """
 
     def __init__(
@@ -60,70 +60,46 @@ class EdgeSums:
         modes: Sequence[SegmentMode],
         tables: Sequence[EdgeTable],
         blocks: tuple[int, int, int],
+        sizes: tuple[int, int],
         matrices: Array,
     ) -> None:
         """Take ``blocks`` = (inputs, outputs, blocks of scratch memory), and matrices.
 
-        The matrices have the kernel's layout, see `edges.laid_out_matrices`.
+        ``sizes`` are the elements of an input and of an output. The matrices have the kernel's
+        layout, see `edges.laid_out_matrices`.
         """
-        self.device = current_device()
-        self._modes = tuple(modes)
-        self._dtype = matrices.dtype
-        self._blocks = blocks
-        mode = modes[0]
-        self.input_size, self.output_size = mode.L * mode.C * mode.R, mode.L * mode.K * mode.R
+        inputs, outputs, _ = self._blocks = blocks
+        results = outputs, sizes[1]
+        super().__init__(current_device(), matrices.dtype, (inputs, sizes[0]), results)
+        self.is_zero = not tables
+        self._modes, self._tables = tuple(modes), tables
         self._workspaces = Workspaces()
         self._launches: BoundedCache[tuple[int, int], list[Launch]] = BoundedCache()
-        self._scalars = batch_scalars(self._dtype)
+        self._scalars = batch_scalars(matrices.dtype)
         self._matrices = cupy.asarray(matrices)
-        self._tables = tables
         self._linked: tuple[DeviceArray, DeviceArray, DeviceArray | None] | None = None
         self._on_device: dict[tuple[int, str], dict[str, DeviceArray]] = {}
         self._nodes = max((len(table.targets) for table in tables), default=0)
-        kernel = self._kernel(1, 1)
         for number in range(len(tables)):
-            self._arrays(number, kernel)
+            self._arrays(number, self._kernel(1, 1))
 
-    def set_values(self, matrices: Array) -> None:
+    def _copy(self, matrices: Array) -> None:
         """Copy new matrices with the kernel's layout."""
         upload([matrices], [self._matrices])
         if self._linked is not None:
             source = self._linked[0]
             upload([matrices], [source[source.size - matrices.size :]])
 
-    def link(self, places: Array, factors: Array | None, count: int) -> DeviceArray:
-        """Return a vector of ``count`` zeros on the device, of which `gather` copies matrices.
-
-        ``places`` are those of each element in the vector, a zero, and the present matrices;
-        ``factors`` multiply them.
-        """
-        size = count + 1
-        source = cupy.zeros(size + self._matrices.size, self._dtype)
-        source[size:] = self._matrices
-        scale = None if factors is None else cupy.asarray(factors)
-        self._linked = source, cupy.asarray(places), scale
-        cupy.cuda.get_current_stream().synchronize()  # afterwards any stream may use the arrays
-        return source[:count]
-
-    def gather(self) -> None:
-        """Copy the matrices from the linked vector, as work of the current stream."""
-        if self._linked is None:
-            raise RuntimeError("internal error: no vector is linked")
-        source, places, factors = self._linked
-        source.take(places, out=self._matrices)
-        if factors is not None:
-            cupy.multiply(self._matrices, factors, out=self._matrices)
-
     def reserve(self, outer: int, inner: int) -> None:
         """Compile the kernel for ``inner`` vectors at once, and allocate its workspace."""
-        if outer and inner:
+        if outer and inner and not self.is_zero:
             count = self._at_once(outer, inner)
             for portion in {count, outer % count or count}:
                 self._prepared(portion, inner)
             self._workspaces.pointer(count * self._scratch_bytes(inner))
 
     def _scratch_bytes(self, inner: int) -> int:
-        return self._blocks[2] * self.output_size * inner * self._dtype.itemsize
+        return self._blocks[2] * self._result[1] * inner * self._dtype.itemsize
 
     def _at_once(self, outer: int, inner: int) -> int:
         """Return how many outer vectors share a launch, limited by `_SCRATCH_BYTES`."""
@@ -134,7 +110,7 @@ class EdgeSums:
         inputs, _, scratch = self._blocks
         children, between = inputs + scratch, scratch > 0
         shape = SumsShape(self._modes, self._dtype, self._nodes, children, between, outer, inner)
-        return needed_kernel("segmented", shape, device_limits(self.device))
+        return needed_kernel("segmented", shape, device_limits(self._device))
 
     def _arrays(self, number: int, kernel: Kernel) -> dict[str, DeviceArray]:
         """Return a table in the kernel's layout, copied to the device on the first request.
@@ -163,47 +139,34 @@ class EdgeSums:
         launches = self._launches.get((outer, inner))
         if launches is None:
             kernel = self._kernel(outer, inner)
-            code = load_kernel(kernel.program, self.device)
-            launches = [self._launch(kernel, code, number) for number in range(len(self._tables))]
+            launches = [self._launch(kernel, number) for number in range(len(self._tables))]
             self._launches[outer, inner] = launches
         return launches
 
-    def _launch(self, kernel: Kernel, code: Any, number: int) -> Launch:
-        table, tiling, how = self._tables[number], kernel.variant, kernel.launch
+    def _launch(self, kernel: Kernel, number: int) -> Launch:
+        table, tiling = self._tables[number], kernel.variant
         slabs = kernel.work.outer * -(-kernel.work.inner // tiling.width)
-        nodes, blocks = tiling.nodes_by_group_count(table, slabs, device_limits(self.device))
-        arguments = kernel.arguments.copy()
-        for key, array in self._arrays(number, kernel).items():
-            arguments[key] = array.data.ptr
-        arguments["matrices"] = self._matrices.data.ptr
-        arguments["nodes"], arguments["nodes_by_group_count"] = len(table.targets), nodes
-        for key, count in zip(
-            ("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True
-        ):
-            arguments[key] = count
+        nodes, blocks = tiling.nodes_by_group_count(table, slabs, device_limits(self._device))
+        arrays = self._arrays(number, kernel).items()
+        values = {name: array.data.ptr for name, array in arrays}
+        values |= dict(zip(("num_inputs", "num_outputs", "num_scratch"), self._blocks, strict=True))
+        values |= {"nodes": len(table.targets), "nodes_by_group_count": nodes}
+        values["matrices"] = self._matrices.data.ptr
         grid = blocks, min(slabs, MAX_GRID_YZ), min(tiling.pieces, MAX_GRID_YZ)
-        return Launch(code, grid, how.threads, how.shared_bytes, arguments, 3, "accumulate")
+        return bound(kernel, self._device, 3, "accumulate", grid, **values)
 
-    def launch(
+    def _start(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Map non-empty vectors at the address x to alpha A x at the address y."""
         count = self._at_once(outer, inner)
         memory = self._workspaces.pointer(count * self._scratch_bytes(inner))
-        stream, scalars = ready_stream(self.device), self._scalars(alpha, accumulate)
+        stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)
         size = inner * self._dtype.itemsize
-        x_bytes = self._blocks[0] * self.input_size * size
-        y_bytes = self._blocks[1] * self.output_size * size
+        x_bytes, y_bytes = math.prod(self._given) * size, math.prod(self._result) * size
         for first in range(0, outer, count):
             addresses = x + first * x_bytes, y + first * y_bytes, memory
             for launch in self._prepared(min(count, outer - first), inner):
                 launch(stream, addresses, scalars)
-
-
-def _clear(y: DeviceArray, accumulate: bool) -> None:
-    """Set y to zero, unless results are added to it."""
-    if not accumulate:
-        y.data.memset_async(0, y.nbytes)
 
 
 def _begin_with(x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool) -> None:
@@ -214,86 +177,76 @@ def _begin_with(x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool
         y[...] = (x if alpha == 1 else alpha * x).reshape(y.shape)
 
 
-class SegmentedPlan:
+class SegmentedPlan(EdgeSums):
     """y[node] = or += alpha Σ_e A_e ×_mode x[child_e], over the node's edges e, on one device."""
 
     def __init__(self, spec: SegmentedSpec) -> None:
         _, outputs, inputs = spec.matrices.shape
-        self._device = current_device()
-        self._mode = SegmentMode(spec.before, inputs, outputs, spec.behind)
-        self._sums: EdgeSums | None = None
-        if 0 in (*spec.input_shape, *spec.output_shape, len(spec.children)):
-            return
-        words = spec.factor_ids * matrix_words(self._mode, spec.dtype.itemsize)
-        nodes = len(spec.starts) - 1
-        edges = EdgeList(0, 0, spec.starts, spec.children, words)
-        table = edge_table([(0, nodes)], [edges], 1)
-        blocks = spec.num_inputs, nodes, 0
-        self._sums = EdgeSums((self._mode,), (table,), blocks, self._laid_out(spec.matrices))
-
-    def _laid_out(self, matrices: Array) -> Array:
-        return laid_out_matrices(self._mode, matrices)
+        self._mode = mode = SegmentMode(spec.before, inputs, outputs, spec.behind)
+        nodes, tables = len(spec.starts) - 1, []
+        if 0 not in (*spec.input_shape, *spec.output_shape, len(spec.children)):
+            words = spec.factor_ids * matrix_words(mode, spec.dtype.itemsize)
+            edges = EdgeList(0, 0, spec.starts, spec.children, words)
+            tables.append(edge_table([(0, nodes)], [edges], 1))
+        around, blocks = spec.before * spec.behind, (spec.num_inputs, nodes, 0)
+        sizes = around * inputs, around * outputs
+        super().__init__((mode,), tables, blocks, sizes, laid_out_matrices(mode, spec.matrices))
 
     def set_values(self, matrices: Array) -> None:
         """Copy new matrices (count, P, Q) in place, after all earlier work has ended."""
-        if self._sums is not None:
-            self._sums.set_values(self._laid_out(matrices))
+        self._copy(laid_out_matrices(self._mode, matrices))
 
-    def run(self, x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool) -> None:
+    def run(self, x: DeviceArray, y: DeviceArray, alpha: complex, accumulate: bool) -> None:  # type: ignore[override]
         """Map x (num_inputs, block) to alpha A x, added to y or overwriting it."""
-        check_device(self._device, x, y)
-        with device_errors():
-            if self._sums is None:
-                _clear(y, accumulate)
-            else:
-                self._sums.launch(x.data.ptr, y.data.ptr, 1, 1, alpha, accumulate)
+        super().run(x, y, 1, 1, alpha, accumulate)
 
 
-class SweepPlan(FastPath):
+class SweepPlan(EdgeSums):
     """A list of sweeps on one device, with one launch for each level of vectors."""
 
     def __init__(self, sweeps: SweepList, matrices: Sequence[Array]) -> None:
-        device = current_device()
-        super().__init__(device)
-        self._dtype = sweeps.dtype
-        self._shape = sweeps.vectors[0].blocks, sweeps.input_block_size
-        self._result = sweeps.vectors[1].blocks, sweeps.block_size
+        levels = sweep_levels(sweeps)
         self._counts = [part.matrices for step in sweeps.steps for part in step.parts]
         self._adds_x = any(step.adds_x for step in sweeps.steps)
-        self._sums: EdgeSums | None = None
-        levels = sweep_levels(sweeps)
         self._levels = replace(levels, tables=())  # without the tables, which EdgeSums holds
-        if levels.tables:
-            counts = self._shape[0], sweeps.vectors[1].blocks, levels.scratch
-            values = levels.laid_out(matrices)
-            self._sums = EdgeSums(levels.modes, levels.tables, counts, values)
-            self.reserve(1, 1)
+        blocks = sweeps.vectors[0].blocks, sweeps.vectors[1].blocks, levels.scratch
+        values = levels.laid_out(matrices) if levels.tables else np.zeros(0, sweeps.dtype)
+        sizes = sweeps.input_block_size, sweeps.block_size
+        super().__init__(levels.modes, levels.tables, blocks, sizes, values)
+        self.reserve(1, 1)
 
     def set_values(self, matrices: Sequence[Array]) -> None:
         """Copy new matrices (count, n, n), one array per part, after all earlier work has ended."""
-        if self._sums is not None:
-            self._sums.set_values(self._levels.laid_out(matrices))
+        if not self.is_zero:
+            self._copy(self._levels.laid_out(matrices))
 
     def link(
         self, parts: Sequence[tuple[int, NDArray[np.int64], complex]], count: int
     ) -> DeviceArray:
-        """Return a vector of values on the device, of which `gather` copies matrices."""
+        """Return a vector of ``count`` zeros on the device, of which `gather` copies matrices.
+
+        ``parts`` are those of `SweepLevels.linked_elements`.
+        """
         with device_errors():
-            if self._sums is None:
+            if self.is_zero:
                 return cupy.zeros(count, self._dtype)
             found = self._levels.linked_elements(parts, self._counts, count, self._dtype)
-            return self._sums.link(*found, count)
+            size, (places, factors) = count + 1, found
+            source = cupy.zeros(size + self._matrices.size, self._dtype)
+            source[size:] = self._matrices
+            scale = None if factors is None else cupy.asarray(factors)
+            self._linked = source, cupy.asarray(places), scale
+            cupy.cuda.get_current_stream().synchronize()  # afterwards any stream may use the arrays
+            return source[:count]
 
     def gather(self) -> None:
-        """Copy the present values, as work of the current stream."""
+        """Copy the matrices from the linked vector, as work of the current stream."""
         with device_errors():
-            if self._sums is not None:
-                self._sums.gather()
-
-    def reserve(self, outer: int, inner: int) -> None:
-        """Compile and allocate what `run` will need."""
-        if self._sums is not None:
-            self._sums.reserve(outer, inner)
+            if self._linked is not None:
+                source, places, factors = self._linked
+                source.take(places, out=self._matrices)
+                if factors is not None:
+                    cupy.multiply(self._matrices, factors, out=self._matrices)
 
     def run(
         self,
@@ -305,31 +258,16 @@ class SweepPlan(FastPath):
         accumulate: bool,
     ) -> None:
         """Map x (outer, blocks, elements, inner) to alpha A x, added to y or overwriting it."""
-        check_device(self._device, x, y)
-        with device_errors():
-            if self._adds_x and y.size:
+        if self._adds_x and y.size:
+            check_device(self._device, x, y)
+            with device_errors():
                 _begin_with(x, y, alpha, accumulate)
-                accumulate = True
-            if self._sums is None or y.size == 0:
-                _clear(y, accumulate)
-            else:
-                self._sums.launch(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+            accumulate = True
+        super().run(x, y, outer, inner, alpha, accumulate)
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        """Accept a flat vector (N,), or blocks (..., blocks, elements)."""
-        sums, shape, result = self._sums, self._shape, self._result
-        if self._adds_x:
-            return None
-        flat = x.shape == (math.prod(shape),) and out.shape == (math.prod(result),)
-        blocks = x.shape[-2:] == shape and out.shape == (*x.shape[:-2], *result)
-        if sums is None or not (flat or blocks) or x.dtype != self._dtype:
-            return None
-        outer = x.size // math.prod(shape)
-
-        def run(source: int, target: int) -> None:
-            sums.launch(source, target, outer, 1, 1, False)
-
-        return run
+        """Accept what `LinearPlan` does, unless x is added to the result."""
+        return None if self._adds_x else super()._fast_path(x, out)
 
 
 def segmented_plan(spec: SegmentedSpec) -> SegmentedPlan:
