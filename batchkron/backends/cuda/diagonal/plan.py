@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments, diagonal_program
@@ -11,29 +9,31 @@ from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
     current_device,
-    device_errors,
     device_limits,
     load_kernel,
     ready_stream,
 )
-from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch
+from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, ScalarArguments
+from batchkron.backends.cuda.runtime.plan import LinearPlan
 
 _THREADS = 256  # threads of a thread block; chosen by hand
 _BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor; chosen by hand
 
 
-class DiagonalProduct(FastPath):
+class DiagonalProduct(LinearPlan):
     """The product with diagonal matrices of entries (systems…, N) on one device."""
 
     def __init__(self, entries: DeviceArray) -> None:
-        super().__init__(current_device())
+        *systems, size = entries.shape
+        super().__init__(current_device(), entries.dtype, (size,), (size,), tuple(systems))
+        check_device(self._device, entries)
         self._entries = entries
         self._launches: BoundedCache[tuple[int, int], Launch] = BoundedCache()
-        self._plain = self._scalars(1, False)
+        self._scalars = ScalarArguments(self._packed)
 
-    def _scalars(self, alpha: complex, accumulate: bool) -> bytes:
+    def _packed(self, alpha: complex, accumulate: bool) -> bytes:
         flags = np.array([alpha != 1, accumulate], np.int64)
-        return flags.tobytes() + np.array([alpha], self._entries.dtype).tobytes()
+        return flags.tobytes() + np.array([alpha], self._dtype).tobytes()
 
     def _launch(self, count: int, inner: int) -> Launch:
         """Return the launch for ``count`` elements; ``inner`` neighbours share an entry of d."""
@@ -51,34 +51,11 @@ class DiagonalProduct(FastPath):
             self._launches[count, inner] = known
         return known
 
-    def run(
-        self,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
+    def _start(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Map x (outer, N, inner) to alpha diag(d) x, added to y or overwriting it."""
-        check_device(self._device, x, y, self._entries)
-        if x.size:
-            with device_errors():
-                launch = self._launch(x.size, inner)
-                addresses = x.data.ptr, y.data.ptr
-                launch(ready_stream(self._device), addresses, self._scalars(alpha, accumulate))
-
-    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        entries = self._entries
-        fits = x.shape == out.shape and x.shape[-entries.ndim :] == entries.shape
-        if not fits or x.dtype != entries.dtype:
-            return None
-        launch, device, plain = self._launch(x.size, 1), self._device, self._plain
-
-        def run(source: int, target: int) -> None:
-            launch(ready_stream(device), (source, target), plain)
-
-        return run
+        launch = self._launch(outer * self._given[0] * inner, inner)
+        launch(ready_stream(self._device), (x, y), self._scalars(alpha, accumulate))
 
 
 def diagonal_product(entries: DeviceArray) -> DiagonalProduct:

@@ -12,7 +12,6 @@ from batchkron.backends.cuda.choose import kernel_of
 from batchkron.backends.cuda.kron_sum.systems import SumShape, SumTiling, sum_factors
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
-    check_device,
     cupy,
     current_device,
     device_errors,
@@ -22,7 +21,8 @@ from batchkron.backends.cuda.runtime.device import (
     upload,
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
-from batchkron.backends.cuda.runtime.launch import BoundedCache, FastPath, Launch, batch_scalars
+from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
+from batchkron.backends.cuda.runtime.plan import LinearPlan, bound
 from batchkron.backends.kron_sum import ListedSum
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import Array
@@ -30,7 +30,7 @@ from batchkron.spec.kron import Array
 _MAX_GRID_X = 2**31 - 1  # thread blocks along the first axis of a grid, a limit of CUDA
 
 
-class SumPlan(FastPath):
+class SumPlan(LinearPlan):
     """y_s = alpha (A_s1 ⊕ … ⊕ A_sd) x_s on one device.
 
     A thread block holds a system's vector in shared memory. Systems that do not fit there, or are
@@ -40,17 +40,15 @@ class SumPlan(FastPath):
     """
 
     def __init__(self, factors: Sequence[Array]) -> None:
-        device = current_device()
-        super().__init__(device)
-        self.dtype = factors[0].dtype
+        device, self._shape = current_device(), batch_shape_of(factors)
         self.sizes = tuple(factor.shape[-1] for factor in factors)
-        self._shape = batch_shape_of(factors)
-        self.systems = math.prod(self._shape)
+        vectors = (math.prod(self.sizes),)
+        super().__init__(device, factors[0].dtype, vectors, vectors, self._shape)
+        self.dtype, self.systems = self._dtype, math.prod(self._shape)
         shape = SumShape(self.sizes, self.dtype, self.systems)
         self._kernel = kernel_of("kron_sum", shape, device_limits(device))
-        self._listed: ListedSum | None = None
+        self._listed = ListedSum(batch_plan, factors) if self._kernel is None else None
         if self._kernel is None:
-            self._listed = ListedSum(batch_plan, factors)
             return
         self._launches: BoundedCache[tuple[int, int], Launch] = BoundedCache()
         self._scalars = batch_scalars(self.dtype)
@@ -62,7 +60,7 @@ class SumPlan(FastPath):
             self.factors["data"] = [matrices.data.ptr for matrices in self._matrices]
             strides = [m[0].size if len(m) > 1 else 0 for m in self._matrices]
             self.factors["system"] = strides
-            self._code = load_kernel(self._kernel.program, device)
+            load_kernel(self._kernel.program, device)
 
     @property
     def tiling(self) -> SumTiling | None:
@@ -101,18 +99,12 @@ class SumPlan(FastPath):
         accumulate: bool,
     ) -> None:
         """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
-        if self._listed is not None:
-            self._listed.run(x, y, outer, inner, alpha, accumulate)
-            return
-        check_device(self._device, x, y)
-        if y.size:
-            with device_errors():
-                self._start(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
+        run = super().run if self._listed is None else self._listed.run
+        run(x, y, outer, inner, alpha, accumulate)
 
     def _start(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Do what `run` does, for non-empty vectors given by the addresses x and y."""
         launch = self._launches.get((outer, inner)) or self._prepared(outer, inner)
         launch(ready_stream(self._device), (x, y), self._scalars(alpha, accumulate))
 
@@ -121,17 +113,10 @@ class SumPlan(FastPath):
         if outer > _MAX_GRID_X:
             raise ValueError(f"x has {outer} vectors; expected at most {_MAX_GRID_X}")
         assert self._kernel is not None
-        how, arguments = self._kernel.launch, self._kernel.arguments.copy()
-        arguments["factors"], arguments["inner"] = self.factors, inner
-        grid = outer, min(inner, MAX_GRID_YZ)
-        launch = Launch(self._code, grid, how.threads, how.shared_bytes, arguments, 2, "accumulate")
+        grid, values = (outer, min(inner, MAX_GRID_YZ)), {"factors": self.factors, "inner": inner}
+        launch = bound(self._kernel, self._device, 2, "accumulate", grid, **values)
         self._launches[outer, inner] = launch
         return launch
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        wanted = (*self._shape, math.prod(self.sizes))
-        fits = x.dtype == self.dtype and x.shape == out.shape and x.shape[-len(wanted) :] == wanted
-        if self._listed is not None or not fits:
-            return None
-        outer = x.size // wanted[-1]
-        return lambda source, target: self._start(source, target, outer, 1, 1, False)
+        return None if self._listed is not None else super()._fast_path(x, out)

@@ -46,6 +46,7 @@ class LinearPlan(FastPath, ABC):
 
     Vectors are (outer, …, inner): a call has ``outer`` groups of ``inner`` vectors, which are
     neighbours in memory. ``given`` and ``result`` are the shapes of x and y between these axes.
+    With ``systems``, the axes of x end in them and ``given``; ``outer`` counts them, too.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class LinearPlan(FastPath, ABC):
         dtype: np.dtype[Any],
         given: tuple[int, ...],
         result: tuple[int, ...],
+        systems: tuple[int, ...] = (),
     ) -> None:
         super().__init__(device)
-        self._dtype, self._given, self._result = dtype, given, result
+        self._dtype, self._systems = dtype, systems
+        self._given, self._result = given, result
 
     is_zero = False  # whether all results are zero
 
@@ -84,11 +87,13 @@ class LinearPlan(FastPath, ABC):
                 y.data.memset_async(0, y.nbytes)
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        """Accept vectors (…, *given), and one flat vector (N,)."""
-        given, result = self._given, self._result
-        blocks = x.shape[-len(given) :] == given and out.shape == (*x.shape[: -len(given)], *result)
+        """Accept vectors (…, *systems, *given), and without systems one that is flat, (N,)."""
+        given, result = (*self._systems, *self._given), (*self._systems, *self._result)
+        lead = x.shape[: -len(given)]
+        blocks = x.shape == (*lead, *given) and out.shape == (*lead, *result)
         flat = x.shape == (math.prod(given),) and out.shape == (math.prod(result),)
-        if self.is_zero or x.dtype != self._dtype or not (blocks or flat):
+        fits = blocks or (flat and not self._systems)
+        if self.is_zero or x.dtype != self._dtype or not fits:
             return None
-        outer = x.size // math.prod(given)
+        outer = x.size // math.prod(self._given)
         return lambda source, target: self._start(source, target, outer, 1, 1, False)
