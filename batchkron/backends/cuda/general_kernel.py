@@ -32,7 +32,7 @@ _SHARED_TARGET = 96 << 10
 _WORKSPACE_TARGET = 256 << 20  # largest workspace in bytes, if that suffices for one thread block
 _WIDTHS = (32, 16, 8)  # columns of a tile, preferred first
 _NARROW_WIDTHS = (4, 2, 1)  # the same, if wider tiles are too large or too few
-_SMALL_TEAM_BLOCK = 128  # threads of a thread block whose teams are at most a warp
+_SMALL_GROUP_BLOCK = 128  # threads of a thread block whose groups are at most a warp
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Tiling:
     steps: tuple[Step, ...]  # multiplies along one mode each, in the order of evaluation
     width: int  # columns of a tile, a power of two
     row_length: int  # elements of a row in memory if that is shorter than ``width``, else 0
-    threads: int  # threads that work on one tile together (a team)
+    threads: int  # threads that work on one tile together (a group)
     staged: bool  # whether the factors are copied to shared memory
     in_shared: bool  # whether the buffers are in shared memory, not in the workspace
     buffers: int  # buffers per tile, for results between steps
@@ -51,11 +51,11 @@ class Tiling:
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return self.threads if self.threads > 32 else _SMALL_TEAM_BLOCK
+        return self.threads if self.threads > 32 else _SMALL_GROUP_BLOCK
 
     @property
-    def teams(self) -> int:
-        """Tiles that a thread block evaluates at the same time, one by each team."""
+    def groups(self) -> int:
+        """Tiles that a thread block evaluates at the same time, one by each group."""
         return self.block // self.threads
 
     @property
@@ -87,10 +87,10 @@ class Tiling:
         return sum(step.staged(self.itemsize) for step in self.steps) if self.staged else 0
 
     @cached_property
-    def team_elements(self) -> int:
+    def group_elements(self) -> int:
         """Elements of shared memory for one tile.
 
-        They are an odd number of 16-byte words, so that teams begin in different banks.
+        They are an odd number of 16-byte words, so that groups begin in different banks.
         """
         elements = self.staged_elements
         if self.in_shared:
@@ -101,7 +101,7 @@ class Tiling:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
-        return self.teams * self.team_elements * self.itemsize
+        return self.groups * self.group_elements * self.itemsize
 
     @property
     def workspace_bytes(self) -> int:

@@ -15,12 +15,12 @@
 
 namespace batchkron {
 
-// A team is one warp for each result of the split mode. teams_per_output: teams that share the
+// A group is one warp for each result of the split mode. groups_per_output: groups that share the
 // products of an output; outputs: outputs of a thread block; chunk: entries of the H mode loaded at
 // a time.
-template <int teams_per_output_, int outputs_, int chunk_>
+template <int groups_per_output_, int outputs_, int chunk_>
 struct UnitCut {
-  static constexpr int teams_per_output = teams_per_output_, outputs = outputs_, chunk = chunk_;
+  static constexpr int groups_per_output = groups_per_output_, outputs = outputs_, chunk = chunk_;
 };
 
 // The matrix of the H mode: each warp has places in shared memory for those of two products, used
@@ -76,17 +76,17 @@ struct Turn {
   static constexpr int value = value_;
 };
 
-// Adds the sums of an output's teams, in their order, and writes them to output block `block` of y.
+// Adds the sums of an output's groups, in their order, and writes them to output block `block` of y.
 // All threads of a thread block call it; behind it `memory`, shared memory, is free for other use.
 template <class Cut, int split, class Slow, class Fast, class T, int steps, int n, int halves>
 __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index block,
                                 bool active, double* memory, UnitLane lane,
                                 const double (&sums)[n][halves][2 * halves]) {
   using Multiply = UnitMultiply<Slow, Fast>;
-  constexpr int teams_per_output = Cut::teams_per_output;
+  constexpr int groups_per_output = Cut::groups_per_output;
   constexpr int slice = Slow::outputs * Fast::outputs, size = split * n * slice;
-  constexpr int output_threads = teams_per_output * split * 32;
-  const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % teams_per_output;
+  constexpr int output_threads = groups_per_output * split * 32;
+  const int warp = threadIdx.x / 32, part = warp % split, member = warp / split % groups_per_output;
   // calls visit(i, sum) for each of the lane's sums, which is element i of the output block
   const auto each_sum = [&](auto visit) {
     UNROLLED for (int k = 0; k < n; ++k)
@@ -102,17 +102,17 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
     sum *= a.alpha;
     target[i] = T(a.accumulate ? target[i] + sum : sum);
   };
-  if constexpr (teams_per_output == 1) {
+  if constexpr (groups_per_output == 1) {
     if (active) each_sum(write);
     __syncwarp();  // the staged matrices have been read
   } else {
-    double* const parts = memory + warp / (teams_per_output * split) * teams_per_output * size;
+    double* const parts = memory + warp / (groups_per_output * split) * groups_per_output * size;
     __syncthreads();  // the staged matrices have been read
     each_sum([&](int i, double sum) { parts[member * size + i] = sum; });
     __syncthreads();
     for (int i = threadIdx.x % output_threads; active && i < size; i += output_threads) {
       double sum = parts[i];
-      UNROLLED for (int other = 1; other < teams_per_output; ++other)
+      UNROLLED for (int other = 1; other < groups_per_output; ++other)
         sum += parts[other * size + i];
       write(i, sum);
     }
@@ -120,17 +120,17 @@ __device__ void write_unit_sums(const RegisterBatchArguments<T, steps>& a, Index
   }
 }
 
-// A team takes every teams_per_output-th product of its output and adds these in the list's order;
-// then the teams' sums are added in the order of the teams: the same bits from run to run. While a
+// A group takes every groups_per_output-th product of its output and adds these in the list's order;
+// then the groups' sums are added in the order of the groups: the same bits from run to run. While a
 // chunk is multiplied, the next one and the next product's matrices are being loaded to registers.
 template <class T, class Layout, class Cut, bool short_ids, class Split, class H, class Slow,
           class Fast>
-__global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::outputs)
+__global__ void __launch_bounds__(32 * Cut::groups_per_output* Split::n* Cut::outputs)
     batched_units(const RegisterBatchArguments<T, Layout::steps> a) {
   wait_for_earlier_kernels();
   using Record = HeldRecord<Layout::steps, short_ids>;
   using Factors = PoolFactors<T, Layout, Record, false>;
-  constexpr int teams_per_output = Cut::teams_per_output, split = Split::n;
+  constexpr int groups_per_output = Cut::groups_per_output, split = Split::n;
   constexpr int chunk = Cut::chunk, chunks = H::n / chunk;
   constexpr int halves = Slow::halves, slice = Slow::inputs * Fast::inputs;
   constexpr int part_size = H::n * slice;
@@ -144,15 +144,15 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
 
   const int warp = threadIdx.x / 32, thread = threadIdx.x % 32, part = warp % split;
   const UnitLane lane{thread / 4, thread % 4};
-  const Index output = Index(blockIdx.x) * Cut::outputs + warp / (teams_per_output * split);
+  const Index output = Index(blockIdx.x) * Cut::outputs + warp / (groups_per_output * split);
   const bool active = output < a.num_outputs;
-  const Index begin = active ? a.starts[output] + warp / split % teams_per_output : 0;
+  const Index begin = active ? a.starts[output] + warp / split % groups_per_output : 0;
   const Index left = active ? a.starts[output + 1] - begin : 0;
-  const int count = active ? int((left + teams_per_output - 1) / teams_per_output) : 0;
+  const int count = active ? int((left + groups_per_output - 1) / groups_per_output) : 0;
   const bool weighted = !*a.unit_weights;
   const int* const list = a.list + begin * Record::size;
   const auto record_of = [&](int round) {
-    return Record::load(list + Index(round < count ? round : 0) * teams_per_output * Record::size);
+    return Record::load(list + Index(round < count ? round : 0) * groups_per_output * Record::size);
   };
 
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(32 * Cut::teams_per_output* Split::n* Cut::out
         Multiply multiply(slow, fast);
         if (weighted)
           multiply.scale(
-              a.weights[system * a.weight_system + begin + Index(round) * teams_per_output], lane);
+              a.weights[system * a.weight_system + begin + Index(round) * groups_per_output], lane);
         double own[split];
         UNROLLED for (int c = 0; c < split; ++c) own[c] = shares[c];
         staged.stage(round % 2, thread);

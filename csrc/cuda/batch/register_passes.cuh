@@ -1,4 +1,4 @@
-// Passes over a block in shared memory: in each, every thread of a team holds parts of the block in
+// Passes over a block in shared memory: in each, every thread of a group holds parts of the block in
 // registers, whole along several modes.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace batchkron {
 
-// A pass: thread `rank` of a team reads items rank, rank + team, ... of the block from shared
+// A pass: thread `rank` of a group reads items rank, rank + group, ... of the block from shared
 // memory, multiplies them along the held modes and writes them back.
 template <class Held_, class Spread_>
 struct RegisterPass {
@@ -48,16 +48,16 @@ struct BlockLayout {
 // Applies all passes to the block in `from`, and calls use(result) with the registers of the last
 // one. A pass writes to `to` and the one after it to `other`: two buffers, or all one if each
 // item's results take the places of its inputs.
-template <class T, int team, class Factors, class Pass, class... Rest, class Sync, class Use>
+template <class T, int group, class Factors, class Pass, class... Rest, class Sync, class Use>
 __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* other, int rank,
                                     Sync sync, Use use) {
   using Held = typename Pass::Held;
   using Spread = typename Pass::Spread;
-  constexpr int items = (Spread::size + team - 1) / team;
+  constexpr int items = (Spread::size + group - 1) / group;
   T registers[items * Held::inputs];
   UNROLLED for (int i = 0; i < items; ++i)
-    if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size) {
-      load_held<T, Held, Spread>(from, rank + i * team, registers + i * Held::inputs);
+    if ((i + 1) * group <= Spread::size || rank + i * group < Spread::size) {
+      load_held<T, Held, Spread>(from, rank + i * group, registers + i * Held::inputs);
     } else {
       UNROLLED for (int j = 0; j < Held::inputs; ++j) registers[i * Held::inputs + j] = T{};
     }
@@ -66,13 +66,13 @@ __device__ void run_register_passes(const Factors& factors, T* from, T* to, T* o
       use(results);
     } else {
       UNROLLED for (int i = 0; i < items; ++i)
-        if ((i + 1) * team <= Spread::size || rank + i * team < Spread::size)
-          store_held<T, Held, Spread>(to, rank + i * team, results + i * Held::outputs);
+        if ((i + 1) * group <= Spread::size || rank + i * group < Spread::size)
+          store_held<T, Held, Spread>(to, rank + i * group, results + i * Held::outputs);
     }
   });
   if constexpr (sizeof...(Rest) > 0) {
     sync();
-    run_register_passes<T, team, Factors, Rest...>(factors, to, other, to, rank, sync, use);
+    run_register_passes<T, group, Factors, Rest...>(factors, to, other, to, rank, sync, use);
   }
 }
 

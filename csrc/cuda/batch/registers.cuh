@@ -1,12 +1,12 @@
 // batched_registers: a batch list (contract: cuda/batch/list.cuh) of blocks that are too large for
 // cuda/batch/slices.cuh. The block and matrices of a product are copied to shared memory ahead of
-// their use. A team of threads multiplies the block in a few passes, in each of which a thread
+// their use. A group of threads multiplies the block in a few passes, in each of which a thread
 // holds a part of it in registers, whole along several modes; the sums of an output stay in
 // registers. Of a block that is no whole number of 16-byte words, elements beside it in x are read,
 // but nothing outside of x.
 #pragma once
 
-#include "cuda/batch/group_copies.cuh"
+#include "cuda/batch/shared_copies.cuh"
 #include "cuda/batch/list.cuh"
 #include "cuda/batch/register_passes.cuh"
 #include "cuda/common/asynchronous_copy.cuh"
@@ -28,45 +28,45 @@ struct StagedFactors {
   __device__ bool skips() const { return identities && Record::id(record, s) < 0; }
 };
 
-// How threads are divided. team: threads that compute a product. teams_per_output: teams of a
+// How threads are divided. group: threads that compute a product. groups_per_output: groups of a
 // thread block that share the products of one output, in each thread block of a cluster of
-// `cluster`. stages: products of a team that are in shared memory at a time, coming or being
-// multiplied. pitch: bytes of a product in shared memory. exchange: elements of a team's second
-// buffer, 0 if it needs none. A group is the threads that copy together: a warp, with several
-// teams, or the whole thread block, with one.
-template <int team_, int teams_per_output_, int cluster_, int block_, int stages_, int pitch_,
+// `cluster`. stages: products of a group that are in shared memory at a time, coming or being
+// multiplied. pitch: bytes of a product in shared memory. exchange: elements of a group's second
+// buffer, 0 if it needs none. The loaders are the threads that copy together: a warp, with several
+// groups, or the whole thread block, with one.
+template <int group_, int groups_per_output_, int cluster_, int block_, int stages_, int pitch_,
           int exchange_>
 struct RegisterCut {
-  static constexpr int team = team_, teams_per_output = teams_per_output_;
+  static constexpr int group = group_, groups_per_output = groups_per_output_;
   static constexpr int cluster = cluster_, block = block_;
   static constexpr int stages = stages_;
   static constexpr int pitch = pitch_, exchange = exchange_;
-  static constexpr int group = team <= 32 ? 32 : block;
-  static constexpr int products = group / team;  // products of a group at a time
-  static constexpr int groups = block / group;
-  static constexpr int teams = groups * products;
-  static constexpr int outputs = teams / teams_per_output;  // outputs of a thread block at a time
-  static constexpr bool output_in_group = products % teams_per_output == 0;
-  static constexpr unsigned working = (2u << (products * team - 1) % 32) - 1;  // lanes with a team
+  static constexpr int loaders = group <= 32 ? 32 : block;
+  static constexpr int products = loaders / group;  // products of the loaders at a time
+  static constexpr int loader_sets = block / loaders;
+  static constexpr int groups = loader_sets * products;
+  static constexpr int outputs = groups / groups_per_output;  // outputs of a thread block at a time
+  static constexpr bool output_in_loaders = products % groups_per_output == 0;
+  static constexpr unsigned working = (2u << (products * group - 1) % 32) - 1;  // lanes with a group
 
-  __device__ static void sync_group() {
-    if constexpr (group == 32) __syncwarp();
+  __device__ static void sync_loaders() {
+    if constexpr (loaders == 32) __syncwarp();
     else __syncthreads();
   }
-  // A barrier of a group without the lanes that have no team: these read nothing that others
+  // A barrier of the loaders without the lanes that have no group: these read nothing that others
   // overwrite.
-  __device__ static void sync_teams() {
-    if constexpr (group == 32) __syncwarp(working);
+  __device__ static void sync_groups() {
+    if constexpr (loaders == 32) __syncwarp(working);
     else __syncthreads();
   }
-  __device__ static void sync_output_teams() {
-    if constexpr (output_in_group) sync_group();
+  __device__ static void sync_output_groups() {
+    if constexpr (output_in_loaders) sync_loaders();
     else __syncthreads();
   }
 };
 
-// The shared memory of a group, and the copies to it. In round r each team of the group has one
-// product. A slot is a team's number in its group.
+// The shared memory of the loaders, and the copies to it. In round r each group of the loaders has one
+// product. A slot is a group's number among those of its loaders.
 template <class T, class Layout, class Cut, class Record>
 struct GroupMemory {
   static constexpr int slots = Cut::stages > 2 ? 8 : 4;  // rounds that have records here
@@ -76,7 +76,7 @@ struct GroupMemory {
   static constexpr int entry = Record::words * 4 + int(sizeof(T));  // with the weight
   static constexpr int lists = (Cut::products * slots * entry + 15) / 16 * 16;
   static constexpr int bytes = lists + Cut::products * (Cut::stages * Cut::pitch + exchange);
-  using Copies = GroupCopies<Cut::group, Cut::products>;
+  using Copies = SharedCopies<Cut::loaders, Cut::products>;
   unsigned char* base;
 
   __device__ int* record(int round, int slot) const {
@@ -152,8 +152,8 @@ struct GroupMemory {
   }
 };
 
-// The teams of an output, in all thread blocks of a cluster, take its products in turn. Each team
-// adds its own in the list's order in registers; then the sums are added in the order of the teams,
+// The groups of an output, in all thread blocks of a cluster, take its products in turn. Each group
+// adds its own in the list's order in registers; then the sums are added in the order of the groups,
 // and of the thread blocks: the same bits from run to run. Copies of blocks and matrices are
 // `stages` - 1 rounds ahead of the arithmetic, those of records twice as many.
 template <class T, class Layout, class Cut, bool short_ids, bool identities, class... Pass>
@@ -161,23 +161,23 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
   using Record = ListRecord<Layout::steps, short_ids>;
   using Memory = GroupMemory<T, Layout, Cut, Record>;
   using Last = typename LastOf<Pass...>::Type;  // its layout is the output block's
-  constexpr int team = Cut::team, teams_per_output = Cut::teams_per_output, ahead = Cut::stages - 1;
-  constexpr int sharing = teams_per_output * Cut::cluster;  // all teams of an output
-  constexpr int items = (Last::Spread::size + team - 1) / team, held = Last::Held::outputs;
+  constexpr int group = Cut::group, groups_per_output = Cut::groups_per_output, ahead = Cut::stages - 1;
+  constexpr int sharing = groups_per_output * Cut::cluster;  // all groups of an output
+  constexpr int items = (Last::Spread::size + group - 1) / group, held = Last::Held::outputs;
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
-  const int lane = threadIdx.x % Cut::group, group = threadIdx.x / Cut::group;
-  const bool idle = Cut::products * team < Cut::group && lane >= Cut::products * team;
-  const int slot = idle ? 0 : lane / team, rank = lane % team;
-  const int place = group * Cut::products + slot, member = place % teams_per_output;
-  const Memory memory{shared_memory + group * Memory::bytes};
+  const int lane = threadIdx.x % Cut::loaders, loader_set = threadIdx.x / Cut::loaders;
+  const bool idle = Cut::products * group < Cut::loaders && lane >= Cut::products * group;
+  const int slot = idle ? 0 : lane / group, rank = lane % group;
+  const int place = loader_set * Cut::products + slot, member = place % groups_per_output;
+  const Memory memory{shared_memory + loader_set * Memory::bytes};
   const int peer = blockIdx.x % Cut::cluster;
-  const Index output = Index(blockIdx.x / Cut::cluster) * Cut::outputs + place / teams_per_output;
-  const bool active = !idle && place / teams_per_output < Cut::outputs && output < a.num_outputs;
-  const Index begin = active ? a.starts[output] + peer * teams_per_output + member : 0;
+  const Index output = Index(blockIdx.x / Cut::cluster) * Cut::outputs + place / groups_per_output;
+  const bool active = !idle && place / groups_per_output < Cut::outputs && output < a.num_outputs;
+  const Index begin = active ? a.starts[output] + peer * groups_per_output + member : 0;
   const Index count = active ? a.starts[output + 1] - begin : 0;
   int rounds = count > 0 ? int((count + sharing - 1) / sharing) : 0;
-  if constexpr (Cut::group == 32) rounds = int(__reduce_max_sync(0xffffffffu, unsigned(rounds)));
+  if constexpr (Cut::loaders == 32) rounds = int(__reduce_max_sync(0xffffffffu, unsigned(rounds)));
   const bool weighted = !*a.unit_weights;
 
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
@@ -190,7 +190,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
       const Index b = begin + Index(round) * sharing;
       if (Index(round) * sharing < count) {
         constexpr int bytes = Record::words == 2 ? 8 : 16, copies = Record::words * 4 / bytes;
-        for (int i = rank; i < copies; i += team)
+        for (int i = rank; i < copies; i += group)
           copy_asynchronously<bytes, false>(target + i * (bytes / 4),
                                             a.list + b * Record::words + i * (bytes / 4));
         if (weighted && rank == 0)
@@ -205,7 +205,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
     for (int round = 0; round < ahead; ++round) copy_list(round);
     commit_copies();
     wait_for_copies<0>();
-    Cut::sync_group();
+    Cut::sync_loaders();
     for (int round = 0; round < ahead; ++round) {
       if (round < rounds) memory.copy_products(round, x, end, a.pools, system, lane);
       copy_list(round + ahead);
@@ -213,7 +213,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
     }
     for (int round = 0; round < rounds; ++round) {
       wait_for_copies<ahead - 1>();
-      Cut::sync_group();  // this round's copies are complete; what the next overwrite has been read
+      Cut::sync_loaders();  // this round's copies are complete; what the next overwrite has been read
       if (round + ahead < rounds) memory.copy_products(round + ahead, x, end, a.pools, system, lane);
       copy_list(round + 2 * ahead);
       commit_copies();
@@ -228,8 +228,8 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
       const Factors factors{product, memory.record(round, slot)};
       const T weight = weighted && valid ? *memory.weight(round, slot) : FromReal<T>::make(1);
       if (idle) continue;
-      run_register_passes<T, team, Factors, Pass...>(
-          factors, block, buffer, other, rank, [] { Cut::sync_teams(); },
+      run_register_passes<T, group, Factors, Pass...>(
+          factors, block, buffer, other, rank, [] { Cut::sync_groups(); },
           [&](const T* results) {
             if (valid) {
               UNROLLED for (int i = 0; i < items * held; ++i)
@@ -238,16 +238,16 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
           });
     }
 
-    // The teams' sums are exchanged through the shared memory of their first products.
+    // The groups' sums are exchanged through the shared memory of their first products.
     wait_for_copies<0>();
-    Cut::sync_group();
+    Cut::sync_loaders();
     if (!idle) {
       UNROLLED for (int i = 0; i < items; ++i)
-        if ((i + 1) * team <= Last::Spread::size || rank + i * team < Last::Spread::size)
+        if ((i + 1) * group <= Last::Spread::size || rank + i * group < Last::Spread::size)
           store_held<T, typename Last::Held, typename Last::Spread>(
-              memory.product(0, slot), rank + i * team, sums + i * held);
+              memory.product(0, slot), rank + i * group, sums + i * held);
     }
-    Cut::sync_output_teams();
+    Cut::sync_output_groups();
     const int first = place - member;
     const auto part_of = [&](int other) {
       const Memory its{shared_memory + other / Cut::products * Memory::bytes};
@@ -259,9 +259,9 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
       target[i] = a.accumulate ? add(target[i], sum) : sum;
     };
     if (active)
-      for (int i = member * team + rank; i < Layout::output; i += teams_per_output * team) {
+      for (int i = member * group + rank; i < Layout::output; i += groups_per_output * group) {
         T sum = part_of(first)[i];
-        for (int other = first + 1; other < first + teams_per_output; ++other)
+        for (int other = first + 1; other < first + groups_per_output; ++other)
           sum = add(sum, part_of(other)[i]);
         if constexpr (Cut::cluster == 1) write(i, sum);
         else part_of(first)[i] = sum;
@@ -269,8 +269,8 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
     if constexpr (Cut::cluster > 1) {
       sync_cluster();
       if (active)
-        for (int i = (peer * teams_per_output + member) * team + rank; i < Layout::output;
-             i += sharing * team) {
+        for (int i = (peer * groups_per_output + member) * group + rank; i < Layout::output;
+             i += sharing * group) {
           T sum = *of_block(part_of(first) + i, 0);
           UNROLLED for (int other = 1; other < Cut::cluster; ++other)
             sum = add(sum, *of_block(part_of(first) + i, other));
@@ -278,7 +278,7 @@ __device__ void add_products(const RegisterBatchArguments<T, Layout::steps>& a) 
         }
       sync_cluster();  // others have read the sums
     } else {
-      Cut::sync_output_teams();
+      Cut::sync_output_groups();
     }
   }
 }

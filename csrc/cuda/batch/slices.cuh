@@ -28,9 +28,9 @@ struct BlockSlices {
   static constexpr int input = input_, output = output_, sums = K * output;
   static constexpr int from = from_, to = to_;
   static constexpr int steps = int(sizeof...(elements));
-  static constexpr int team = C * parts;  // threads of a product
-  static constexpr int products = 32 / team;  // products of a warp at a time
-  static constexpr int input_size = team * input, output_size = K * parts * output;
+  static constexpr int group = C * parts;  // threads of a product
+  static constexpr int products = 32 / group;  // products of a warp at a time
+  static constexpr int input_size = group * input, output_size = K * parts * output;
 
   // Which element of the output block element i of a thread's sums is.
   __device__ static int place(int i, int part) {
@@ -149,23 +149,23 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
   wait_for_earlier_kernels();
   using Record = HeldRecord<Slices::steps, short_ids>;
   using Factors = PoolFactors<T, Slices, Record, identities>;
-  constexpr int batch = Cut::batch, teams_per_output = Cut::warps * Slices::products;
+  constexpr int batch = Cut::batch, groups_per_output = Cut::warps * Slices::products;
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, member = warp % Cut::warps;
-  const int team = lane / Slices::team, rank = lane % Slices::team, c = rank / Slices::parts;
-  const bool idle = Slices::products * Slices::team < 32 && team >= Slices::products;
+  const int group = lane / Slices::group, rank = lane % Slices::group, c = rank / Slices::parts;
+  const bool idle = Slices::products * Slices::group < 32 && group >= Slices::products;
   const Index output = Index(blockIdx.x) * Cut::outputs + warp / Cut::warps;
   const bool active = output < a.num_outputs;
   Index begin = 0;
   int count = 0;
   if constexpr (Cut::padded) begin = output * a.slots, count = active ? int(a.slots) : 0;
   else if (active) begin = a.starts[output], count = int(a.starts[output + 1] - begin);
-  const int place = member * Slices::products + team;
+  const int place = member * Slices::products + group;
   const int* const list = a.list + (begin + place) * Record::size;
   const bool weighted = !*a.unit_weights;
   const auto record_of = [&](int round) {
-    const int b = round * teams_per_output;
+    const int b = round * groups_per_output;
     return place + b < count && !idle ? Record::load(list + Index(b) * Record::size)
                                       : Record::none();
   };
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
     T sums[Slices::sums] = {};
     const auto weight_of = [&](const Record& record, int round) {
       const Index first = Cut::padded ? a.starts[output] : begin;
-      const Index b = first + place + round * teams_per_output;
+      const Index b = first + place + round * groups_per_output;
       return record.input() >= 0 ? a.weights[system * a.weight_system + b] : T{};
     };
     const auto add_product = [&](const Record& record, T weight) {
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       T slice[Slices::input], row[Slices::K];
       const T* const block = x + Index(input) * Slices::input_size;
       UNROLLED for (int i = 0; i < Slices::input; i += Slices::from)
-        load_elements<Slices::from>(block + i * Slices::team + rank * Slices::from, slice + i);
+        load_elements<Slices::from>(block + i * Slices::group + rank * Slices::from, slice + i);
       load_elements<Slices::K>(factors.template at<Slices::step>() + c * Slices::K, row);
       if (factors.template skips<Slices::step>()) {
         UNROLLED for (int k = 0; k < Slices::K; ++k) row[k] = FromReal<T>::make(k == c);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       });
     };
 
-    for (int round = 0; round * teams_per_output < count; round += batch) {
+    for (int round = 0; round * groups_per_output < count; round += batch) {
       Record next[batch];
       UNROLLED for (int i = 0; i < batch; ++i) next[i] = record_of(round + batch + i);
       T weights[batch];

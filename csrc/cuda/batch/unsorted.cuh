@@ -1,5 +1,5 @@
 // batched_unsorted: adds the products of a batch list to y in any order, atomically; the list and the
-// pools are as the user gave them, so that nothing has to be sorted or copied before. A team of
+// pools are as the user gave them, so that nothing has to be sorted or copied before. A group of
 // threads multiplies a block in a few passes, in each of which a thread holds a part of it in
 // registers (cuda/batch/register_passes.cuh). The results go through shared memory, so that
 // neighbouring threads add neighbouring elements to y: the L2 cache adds all elements of a 32-byte
@@ -7,7 +7,7 @@
 // thread holds all that one atomic addition takes, it adds from its registers.
 #pragma once
 
-#include "cuda/batch/group_copies.cuh"
+#include "cuda/batch/shared_copies.cuh"
 #include "cuda/batch/list.cuh"
 #include "cuda/batch/register_passes.cuh"
 #include "cuda/common/asynchronous_copy.cuh"
@@ -40,17 +40,17 @@ struct UnsortedArguments {
   T alpha;
 };
 
-// How threads are divided, as in RegisterCut of cuda/batch/registers.cuh. A team has two products in
+// How threads are divided, as in RegisterCut of cuda/batch/registers.cuh. A group has two products in
 // shared memory: one comes while the other is multiplied.
-template <int team_, int block_, int pitch_, int exchange_>
+template <int group_, int block_, int pitch_, int exchange_>
 struct UnsortedCut {
-  static constexpr int team = team_, block = block_, pitch = pitch_, exchange = exchange_;
-  static constexpr int group = team <= 32 ? 32 : block;
-  static constexpr int products = group / team;  // products of a group at a time
-  static constexpr int teams = block / group * products;
+  static constexpr int group = group_, block = block_, pitch = pitch_, exchange = exchange_;
+  static constexpr int loaders = group <= 32 ? 32 : block;
+  static constexpr int products = loaders / group;  // products of the loaders at a time
+  static constexpr int groups = block / loaders * products;
 
-  __device__ static void sync_group() {
-    if constexpr (group == 32) __syncwarp();
+  __device__ static void sync_loaders() {
+    if constexpr (loaders == 32) __syncwarp();
     else __syncthreads();
   }
 };
@@ -58,7 +58,7 @@ struct UnsortedCut {
 // Bytes that a copy takes at a time, the most that divide the bytes from one object to the next.
 constexpr int copied_word(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : 4; }
 
-// What a team knows of a product before its data come. input is -1 if there is no product.
+// What a group knows of a product before its data come. input is -1 if there is no product.
 template <class T, int steps>
 struct UnsortedProduct {
   Index input, output;
@@ -102,8 +102,8 @@ __device__ UnsortedProduct<T, steps> read_product(const UnsortedArguments<T, Num
   return product;
 }
 
-// The shared memory of a group: of each team the numbers of three products (the input, -1 if there is
-// none, the output, and the ids), blocks and matrices of two, and the buffer of an exchange.
+// The shared memory of the loaders: of each group the numbers of three products (the input, -1 if
+// there is none, the output, and the ids), blocks and matrices of two, and the buffer of an exchange.
 template <class T, class Layout, class Cut, bool by_row>
 struct UnsortedMemory {
   static constexpr int steps = Layout::steps;
@@ -111,7 +111,7 @@ struct UnsortedMemory {
   static constexpr int lists = (3 * Cut::products * numbers * 4 + 15) / 16 * 16;
   static constexpr int exchange = (Cut::exchange * int(sizeof(T)) + 15) / 16 * 16;
   static constexpr int bytes = lists + Cut::products * (2 * Cut::pitch + exchange);
-  using Copies = GroupCopies<Cut::group, Cut::products>;
+  using Copies = SharedCopies<Cut::loaders, Cut::products>;
   unsigned char* base;
 
   __device__ int* record(Index round, int slot) const {
@@ -161,7 +161,7 @@ struct UnsortedMemory {
     constexpr int size = Layout::output * int(sizeof(T) / sizeof(Real));
     constexpr auto fits = [](int word) { return word <= max_atomic_word<Real> && size % word == 0; };
     constexpr int count = fits(4) ? 4 : fits(2) ? 2 : 1, words = size / count;
-    UNROLLED_BY(4) for (int i = lane; i < Cut::products * words; i += Cut::group) {
+    UNROLLED_BY(4) for (int i = lane; i < Cut::products * words; i += Cut::loaders) {
       const int slot = i / words, at = i % words * count;
       const int* const entry = record(round, slot);
       if (entry[0] < 0) continue;
@@ -206,7 +206,7 @@ constexpr bool is_atomic_word() {
          Spread::to_words(count);
 }
 
-// Teams take products in turn. While a team multiplies one, the data of the next come, and the
+// Groups take products in turn. While a group multiplies one, the data of the next come, and the
 // numbers of the one after it.
 template <class T, class Number, class Layout, class Cut, int min_blocks, bool by_row,
           bool identities, class... Pass>
@@ -214,20 +214,20 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
     batched_unsorted(const UnsortedArguments<T, Number, Layout::steps> a) {
   wait_for_earlier_kernels();
   using Last = typename LastOf<Pass...>::Type;  // its layout is the output block's
-  constexpr int team = Cut::team, items = (Last::Spread::size + team - 1) / team;
+  constexpr int group = Cut::group, items = (Last::Spread::size + group - 1) / group;
   constexpr int held = Last::Held::outputs, passes = int(sizeof...(Pass));
   constexpr bool direct = is_atomic_word<T, typename Last::Held, typename Last::Spread>();
   constexpr int waits = passes - 1 + (!direct && !Cut::exchange);
   extern __shared__ __align__(16) unsigned char shared_memory[];
 
-  const int lane = threadIdx.x % Cut::group, group = threadIdx.x / Cut::group;
-  const bool idle = Cut::products * team < Cut::group && lane >= Cut::products * team;
-  const int slot = idle ? 0 : lane / team, rank = lane % team;
+  const int lane = threadIdx.x % Cut::loaders, loader_set = threadIdx.x / Cut::loaders;
+  const bool idle = Cut::products * group < Cut::loaders && lane >= Cut::products * group;
+  const int slot = idle ? 0 : lane / group, rank = lane % group;
   using Memory = UnsortedMemory<T, Layout, Cut, by_row>;
-  const Memory memory{shared_memory + group * Memory::bytes};
-  const Index of_group = Index(blockIdx.x) * Cut::teams + group * Cut::products;
-  const Index stride = Index(gridDim.x) * Cut::teams, first = of_group + slot;
-  const Index rounds = of_group < a.products ? (a.products - of_group + stride - 1) / stride : 0;
+  const Memory memory{shared_memory + loader_set * Memory::bytes};
+  const Index of_loaders = Index(blockIdx.x) * Cut::groups + loader_set * Cut::products;
+  const Index stride = Index(gridDim.x) * Cut::groups, first = of_loaders + slot;
+  const Index rounds = of_loaders < a.products ? (a.products - of_loaders + stride - 1) / stride : 0;
   const bool writes = !idle && rank == 0;
 
   for (Index e = blockIdx.y; e < a.outer; e += gridDim.y) {
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
     UnsortedProduct<T, Layout::steps> now = read(0), next = read(1);
     if (writes) memory.write_record(0, slot, now);
     if (writes) memory.write_record(1, slot, next);
-    Cut::sync_group();
+    Cut::sync_loaders();
     memory.copy_products(0, x, a, system, lane);
     commit_copies();
     for (Index round = 0; round < rounds; ++round) {
@@ -249,25 +249,25 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
       memory.copy_products(round + 1, x, a, system, lane);
       commit_copies();
       wait_for_copies<1>();
-      Cut::sync_group();  // this round's data are there
+      Cut::sync_loaders();  // this round's data are there
       // The result takes the place that the last pass does not read, if there is one.
       const auto result = [&](int slot) {
         return Cut::exchange && passes % 2 == 1 ? memory.buffer(slot) : memory.product(round, slot);
       };
       if (idle) {  // waits as often as the others do
-        for (int i = 0; i < waits; ++i) Cut::sync_group();
+        for (int i = 0; i < waits; ++i) Cut::sync_loaders();
       } else {
         T* const block = memory.product(round, slot);
         T* const buffer = Cut::exchange ? memory.buffer(slot) : block;
         using Factors = UnsortedFactors<T, Layout, by_row, identities>;
         const Factors factors{block, now.ids};
-        run_register_passes<T, team, Factors, Pass...>(
-            factors, block, buffer, block, rank, [] { Cut::sync_group(); },
+        run_register_passes<T, group, Factors, Pass...>(
+            factors, block, buffer, block, rank, [] { Cut::sync_loaders(); },
             [&](const T* registers) {
-              if constexpr (!direct && !Cut::exchange) Cut::sync_group();  // all have read the block
+              if constexpr (!direct && !Cut::exchange) Cut::sync_loaders();  // all have read the block
               UNROLLED for (int i = 0; i < items; ++i) {
-                const int item = rank + i * team;
-                if ((i + 1) * team > Last::Spread::size && item >= Last::Spread::size) continue;
+                const int item = rank + i * group;
+                if ((i + 1) * group > Last::Spread::size && item >= Last::Spread::size) continue;
                 T values[held];
                 UNROLLED for (int j = 0; j < held; ++j)
                   values[j] = multiply(now.weight, registers[i * held + j]);
@@ -281,14 +281,14 @@ __global__ void __launch_bounds__(Cut::block, min_blocks)
             });
       }
       if (writes) memory.write_record(round + 2, slot, coming);
-      Cut::sync_group();  // all results and the numbers of the next copies are there
+      Cut::sync_loaders();  // all results and the numbers of the next copies are there
       if constexpr (!direct) memory.add_results(round, y, lane, result);
-      Cut::sync_group();  // what the next copies overwrite has been read
+      Cut::sync_loaders();  // what the next copies overwrite has been read
       now = next;
       next = coming;
     }
     wait_for_copies<0>();
-    Cut::sync_group();
+    Cut::sync_loaders();
   }
 }
 

@@ -26,12 +26,12 @@ def check_tiling(tiling, device):
     if tiling.in_shared:
         stride = tiling.width + bool(tiling.row_length)
         buffers = tiling.buffers * tiling.buffer_elements
-        assert tiling.team_elements >= tiling.staged_elements + buffers
+        assert tiling.group_elements >= tiling.staged_elements + buffers
         assert tiling.buffer_elements >= max(tiling.input_size, tiling.output_size) * stride
     else:
-        assert tiling.teams == 1
+        assert tiling.groups == 1
         assert tiling.workspace_bytes > 0
-    assert (tiling.team_elements * tiling.itemsize) % 16 == 0
+    assert (tiling.group_elements * tiling.itemsize) % 16 == 0
 
 
 @settings(max_examples=300, deadline=None)

@@ -92,8 +92,8 @@ CASES = {
     "fibres 128^2": partial(product, shapes=[(128, 128)] * 2, rows=40),
     "slices 8^5": partial(product, shapes=[(8, 8)] * 5, rows=150),
     "modes in one buffer 2 × 20000": partial(function, shapes=[(2, 20_000)], rows=5),
-    "list, an output a team": partial(batch, shapes=[(3, 3)] * 3, lists=(20_000, 500, 3000)),
-    "list, many teams an output": partial(batch, shapes=[(3, 3)] * 2, lists=(20_000, 500, 4)),
+    "list, an output a group": partial(batch, shapes=[(3, 3)] * 3, lists=(20_000, 500, 3000)),
+    "list, many groups an output": partial(batch, shapes=[(3, 3)] * 2, lists=(20_000, 500, 4)),
     "list, warps that share a product": partial(batch, shapes=[(4, 4)] * 5, lists=(3000, 40, 50)),
     "list, a thread a product": partial(batch, shapes=[(2, 2)] * 2, lists=(20_000, 500, 3000)),
     "list of rectangular factors": partial(

@@ -151,8 +151,8 @@ def test_lists_are_tuned_with_their_own_matrices(cupy, rng, poisoned_on_device):
     device.apply(cupy.asarray(x), out=first)
     close(first, expected, np.float64)
     _, entry = only_entry()
-    held, block, stages, teams_per_output, cached = entry["choice"]
-    rewrite(choice=[held, block, 3 if stages == 2 else 2, teams_per_output, cached])
+    held, block, stages, groups_per_output, cached = entry["choice"]
+    rewrite(choice=[held, block, 3 if stages == 2 else 2, groups_per_output, cached])
     again = bk.BatchedKron(pool, *lists, num_inputs=6, num_outputs=5).to("cuda")
     assert again._plan._single.kernel.variant.stages != stages
     assert again._plan._single.kernel.variant.stages != device._plan._single.kernel.variant.stages

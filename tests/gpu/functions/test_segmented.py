@@ -8,7 +8,7 @@ import batchkron as bk
 
 pytestmark = pytest.mark.gpu
 
-# (before, Q, P, behind): for teams of a part of a warp and of several, and for cut-off tiles
+# (before, Q, P, behind): for groups of a part of a warp and of several, and for cut-off tiles
 SIZES = [
     *[(before, n, n, behind) for n in (1, 2, 3) for before, behind in ((1, 1), (n, 1), (1, n * n))],
     *[(before, n, n, 8 // before) for n in (4, 5, 6, 7, 8) for before in (1, 2, 8)],
@@ -69,7 +69,7 @@ def test_apply_and_accumulate_equal_the_reference(cupy, poisoned_on_device, rng,
     ids=str,
 )
 def test_nodes_of_many_edges(cupy, poisoned_on_device, rng, dtype, sizes, nodes):
-    """Nodes that up to 16 teams share, beside nodes that have a team each."""
+    """Nodes that up to 16 groups share, beside nodes that have a group each."""
     before, columns, rows, behind = sizes
     degrees = rng.integers(0, 9, nodes)
     degrees[rng.permutation(nodes)[:90]] = rng.integers(9, 700, 90)

@@ -155,7 +155,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
     close(target.get().reshape(-1), y + op @ x, np.float64)
 
 
-@pytest.mark.parametrize("few", [0, 10**6], ids=["a team a node", "all teams a node"])
+@pytest.mark.parametrize("few", [0, 10**6], ids=["a group a node", "all groups a node"])
 @pytest.mark.parametrize("sizes", [(3,) * 6, (5,) * 4, (7,) * 3], ids=str)
 def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeypatch):
     """Blocks are copied to shared memory as a whole, from any address."""

@@ -18,7 +18,7 @@ def general_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel:
     itemsize, steps = shape.dtype.itemsize, shape.steps
     tiling = batch_tiling(steps, shape.inner, 3 if shape.owner else 2, itemsize, device)
     units = shape.num_outputs if shape.owner else shape.products
-    blocks = min(-(-units // tiling.teams), tiling.max_blocks(device))
+    blocks = min(-(-units // tiling.groups), tiling.max_blocks(device))
     workspace = blocks * tiling.workspace_bytes
     launch = LaunchShape(blocks, tiling.block, 1, tiling.shared_bytes, workspace)
     arguments = record(
@@ -30,7 +30,7 @@ def general_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel:
         output_size=shape.output_size,
         staged=tiling.staged_elements,
         buffer=tiling.buffer_elements,
-        group=tiling.team_elements,
+        group=tiling.group_elements,
     )
     program = batch_program(shape.dtype, tiling, shape.owner)
     return Kernel(GENERAL, shape, tiling, program, launch, arguments)

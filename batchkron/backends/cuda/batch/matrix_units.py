@@ -1,8 +1,8 @@
 """Tilings of batch lists of real elements for the float64 matrix units (tensor cores).
 
 Pure arithmetic on sizes, no device needed; the kernel's contract is in
-``csrc/cuda/batch/matrix_units.cuh``. Each product is evaluated by one warp, or by one warp for each
-result of a `split` mode; such a warp or group of warps is called a team. Without this family, the
+``csrc/cuda/batch/matrix_units.cuh``. A thread group evaluates a product: a warp, or a warp for each
+result of a `split` mode. Without this family, the
 cell that has it took 2.40 times as long ((5,4) in float64, H200, docs/results/gpu.md).
 """
 
@@ -29,7 +29,7 @@ _MIN_SLICE_MULTIPLIES = {8: 200, 4: 500}
 _SPLIT_ITEMSIZES = (8,)
 # Largest size of a leading mode, which each lane multiplies with ordinary arithmetic.
 _MAX_LEADING_SIZE = 8
-_MAX_SPLIT_PARTS = 4  # largest number of warps of a team, one for each result of the split mode
+_MAX_SPLIT_PARTS = 4  # largest number of warps of a group, one for each result of the split mode
 _MAX_THREAD_SUMS = 32  # float64 sums held by one lane, two registers each
 # Elements of a block that a lane loads at a time, summed over the results of a split mode.
 _MAX_CHUNK_ELEMENTS = 16
@@ -41,7 +41,7 @@ _TARGET_WARPS = 8
 # Number of times the list should fill the device, so that a partial last wave of thread blocks
 # costs little; chosen by hand.
 _WAVES = 6
-# Products that a team should evaluate in a row, so that the latency of the first one's loads
+# Products that a group should evaluate in a row, so that the latency of the first one's loads
 # matters little; chosen by hand.
 _MIN_PIPELINED_PRODUCTS = 8
 _BLOCK_WARPS = 4  # warps of a thread block that computes several outputs; chosen by hand
@@ -60,8 +60,8 @@ class UnitTiling:
     # two of size 4, whose Kronecker product is taken
     slow: tuple[int, ...]
     fast: tuple[int, ...]
-    # teams (a warp, or a group of warps for a split mode) that share the products of an output
-    teams_per_output: int
+    # groups (a warp, or a group of warps for a split mode) that share the products of an output
+    groups_per_output: int
     outputs: int  # outputs of a thread block
     chunk: int  # entries of the `lanes` mode that are loaded at a time
     short_ids: bool  # whether factor ids have 16 bits
@@ -74,7 +74,7 @@ class UnitTiling:
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return WARP * self.warps * self.teams_per_output * self.outputs
+        return WARP * self.warps * self.groups_per_output * self.outputs
 
     @property
     def size(self) -> int:
@@ -86,12 +86,13 @@ class UnitTiling:
         """Bytes of shared memory of a thread block.
 
         They hold the matrices of the `lanes` mode, twice for each warp, and at the end the sums of
-        the teams that share an output.
+        the groups that share an output.
         """
         held = 0 if self.lanes is None else self.steps[self.lanes].C
         matrix = held * (held + held % 2)
         staged = self.block // WARP * 2 * matrix
-        sums = 0 if self.teams_per_output == 1 else self.outputs * self.teams_per_output * self.size
+        sharing = self.groups_per_output
+        sums = 0 if sharing == 1 else self.outputs * sharing * self.size
         return 8 * max(staged, sums)
 
 
@@ -121,8 +122,8 @@ def unit_tiling(shape: BatchShape, device: DeviceLimits) -> UnitTiling | None:
         return None
     if held > _MAX_LEADING_SIZE or warps > _MAX_SPLIT_PARTS or held * slice_sums > _MAX_THREAD_SUMS:
         return None
-    teams_per_output = _teams_per_output(warps, outputs, shape.all_products, device)
-    if teams_per_output * warps * outputs < _TARGET_WARPS * device.multiprocessors:
+    groups_per_output = _groups_per_output(warps, outputs, shape.all_products, device)
+    if groups_per_output * warps * outputs < _TARGET_WARPS * device.multiprocessors:
         return None  # other kernels can share an output between more threads
     tiling = UnitTiling(
         steps=steps,
@@ -130,8 +131,8 @@ def unit_tiling(shape: BatchShape, device: DeviceLimits) -> UnitTiling | None:
         lanes=lanes,
         slow=tuple(slow),
         fast=tuple(fast),
-        teams_per_output=teams_per_output,
-        outputs=max(1, _BLOCK_WARPS // (warps * teams_per_output)),
+        groups_per_output=groups_per_output,
+        outputs=max(1, _BLOCK_WARPS // (warps * groups_per_output)),
         chunk=_chunk(held, _MAX_CHUNK_ELEMENTS // (slice_sums * warps)),
         short_ids=shape.short_ids,
     )
@@ -175,16 +176,16 @@ def _chunk(held: int, maximum: int) -> int:
     return next((chunk for chunk in chunks if chunk <= max(1, maximum)), held)
 
 
-def _teams_per_output(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:
-    """Return how many teams of ``warps`` warps share an output, so that the device is filled."""
+def _groups_per_output(warps: int, outputs: int, products: int, limits: DeviceLimits) -> int:
+    """Return how many groups of ``warps`` warps share an output, so that the device is filled."""
     wanted = _WAVES * _TARGET_WARPS * limits.multiprocessors
     maximum = min(
         _MAX_OUTPUT_WARPS // warps, products // max(1, outputs) // _MIN_PIPELINED_PRODUCTS
     )
-    teams_per_output = 1
-    while 2 * teams_per_output <= maximum and teams_per_output * warps * outputs < wanted:
-        teams_per_output *= 2
-    return teams_per_output
+    groups_per_output = 1
+    while 2 * groups_per_output <= maximum and groups_per_output * warps * outputs < wanted:
+        groups_per_output *= 2
+    return groups_per_output
 
 
 def _program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
@@ -197,7 +198,7 @@ def _program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
         "batched_units",
         SCALARS[dtype],
         template_type("UnitLayout", *elements),
-        template_type("UnitCut", tiling.teams_per_output, tiling.outputs, tiling.chunk),
+        template_type("UnitCut", tiling.groups_per_output, tiling.outputs, tiling.chunk),
         flag(tiling.short_ids),
         *leading,
         *(unit_matrix_type(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast)),

@@ -1,4 +1,4 @@
-"""Products of batch lists in passes over a block, by teams of threads with registers.
+"""Products of batch lists in passes over a block, by groups of threads with registers.
 
 In a pass, each thread reads some elements of the block (an item) to registers, multiplies them
 along one or several modes, and writes them back. How many elements a thread holds is chosen by
@@ -24,9 +24,9 @@ from batchkron.backends.cuda.runtime.program import template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
 _MAX_FACTOR_SIZE = 32  # largest number of rows or columns of a factor; chosen by hand
-_MAX_TEAM_THREADS = 512  # largest number of threads that share a product; chosen by hand
+_MAX_GROUP_THREADS = 512  # largest number of threads that share a product; chosen by hand
 _MAX_THREAD_BYTES = 256  # bytes of a block in the registers of one thread; chosen by hand
-# A team size may waste this factor more registers (of idle threads) than the best one, if it is
+# A group size may waste this factor more registers (of idle threads) than the best one, if it is
 # smaller; chosen by hand.
 _MAX_WASTE = 1.1
 _REGISTER_BYTES = 4  # bytes of a register
@@ -37,10 +37,10 @@ _THREAD_ELEMENTS = (4, 8, 9, 12, 16, 25, 27, 32, 36, 48, 64)
 # Constants of the estimated time of a product, relative to the work of its threads; the first two
 # were fitted to 1000 measured kernels (H200).
 _LATENCY_WARPS = 7  # the time is proportional to 1 + this number / (warps of a multiprocessor)
-_PARTIAL_WARP = 1.3  # factor of the time if teams do not fill a warp
+_PARTIAL_WARP = 1.3  # factor of the time if groups do not fill a warp
 _USEFUL_WARPS = 20  # warps of a multiprocessor; more do not hide more latency
-# Factor of the time if a team is larger than a warp and needs block-wide barriers; so large that
-# such teams are used only if nothing else fits.
+# Factor of the time if a group is larger than a warp and needs block-wide barriers; so large that
+# such groups are used only if nothing else fits.
 _BARRIERS = 1e3
 
 
@@ -69,8 +69,8 @@ class PassTiling:
     gap: int
     area: int  # elements of shared memory for a block, in whole 16-byte words
     exchange: int  # elements of a second buffer; 0 if results can overwrite their inputs
-    # team, block: threads that evaluate one product, and of a thread block
-    team: int
+    # group, block: threads that evaluate one product, and of a thread block
+    group: int
     block: int
     # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
     min_blocks: int
@@ -78,19 +78,19 @@ class PassTiling:
     cost: float  # an estimate proportional to a product's time
 
     @property
-    def group(self) -> int:
-        """Threads that copy products together: a warp, or one team that is larger."""
-        return 32 if self.team <= 32 else self.block
+    def loaders(self) -> int:
+        """Threads that copy products together: a warp, or one group that is larger."""
+        return 32 if self.group <= 32 else self.block
 
     @property
     def products(self) -> int:
-        """Products that such a group evaluates at the same time."""
-        return self.group // self.team
+        """Products that they evaluate at the same time."""
+        return self.loaders // self.group
 
     @property
-    def teams(self) -> int:
-        """Teams of a thread block."""
-        return self.block // self.group * self.products
+    def groups(self) -> int:
+        """Groups of a thread block."""
+        return self.block // self.loaders * self.products
 
     @property
     def product_words(self) -> int:
@@ -108,9 +108,9 @@ class PassTiling:
 def pass_tiling(
     steps: tuple[Step, ...], itemsize: int, held: Sequence[int], small_block: int, shift: int = 0
 ) -> PassTiling | None:
-    """Return the tiling of least cost, None where the registers of a team do not suffice.
+    """Return the tiling of least cost, None where the registers of a group do not suffice.
 
-    A thread may hold one of the numbers of elements ``held``; thread blocks of small teams have
+    A thread may hold one of the numbers of elements ``held``; thread blocks of small groups have
     ``small_block`` threads; a block may begin ``shift`` bytes inside its first 16-byte word.
     """
     if len(steps) > MAX_FIXED_MODES or max(max(s.C, s.K) for s in steps) > _MAX_FACTOR_SIZE:
@@ -119,17 +119,17 @@ def pass_tiling(
     for maximum in reversed(held):
         cuts = cut_steps(steps, maximum)
         shapes = [_shape(steps, cut) for cut in cuts]
-        team = _team(steps, shapes, maximum)
-        if team is not None:
-            found.append((_cost(steps, shapes, team, itemsize), cuts, shapes, team))
+        group = _group(steps, shapes, maximum)
+        if group is not None:
+            found.append((_cost(steps, shapes, group, itemsize), cuts, shapes, group))
     if not found:
         return None
-    cost, cuts, shapes, team = min(found, key=lambda one: one[0])
+    cost, cuts, shapes, group = min(found, key=lambda one: one[0])
     passes, run, gap = plan_passes(steps, cuts, itemsize)
     square = all(step.C == step.K for step in steps)
     largest = max(step.L * max(step.C, step.K) * step.R for step in steps)
     padded = largest + (largest // run - 1) * gap if gap else largest
-    block = team if team > 32 else small_block
+    block = group if group > 32 else small_block
     return PassTiling(
         steps=steps,
         passes=passes,
@@ -137,9 +137,9 @@ def pass_tiling(
         gap=gap,
         area=(matrix_bytes(padded, itemsize) + shift) // itemsize,
         exchange=0 if square or len(passes) == 1 else largest,
-        team=team,
+        group=group,
         block=block,
-        min_blocks=max(1, min(512 // block, _resident(shapes, team, itemsize) // block)),
+        min_blocks=max(1, min(512 // block, _resident(shapes, group, itemsize) // block)),
         itemsize=itemsize,
         cost=cost,
     )
@@ -155,31 +155,31 @@ def input_size(steps: Sequence[Step]) -> int:
     return steps[0].L * steps[0].C * steps[0].R
 
 
-def _resident(shapes: Sequence[tuple[int, int]], team: int, itemsize: int) -> int:
+def _resident(shapes: Sequence[tuple[int, int]], group: int, itemsize: int) -> int:
     """Return the estimated number of threads whose registers fit in a multiprocessor."""
-    held = max(-(-items // team) * elements for items, elements in shapes)
+    held = max(-(-items // group) * elements for items, elements in shapes)
     registers = 45 + 5 * held * itemsize // (2 * _REGISTER_BYTES)
     return REGISTER_FILE // min(MAX_THREAD_REGISTERS, registers)
 
 
 def _cost(
-    steps: Sequence[Step], shapes: Sequence[tuple[int, int]], team: int, itemsize: int
+    steps: Sequence[Step], shapes: Sequence[tuple[int, int]], group: int, itemsize: int
 ) -> float:
     """Return an estimate proportional to a product's time.
 
     ``shapes`` has for each pass the number of items and the elements of an item.
     """
-    threads = round_up(team, 32)
-    products = threads // team
+    threads = round_up(group, 32)
+    products = threads // group
     matrices = sum(matrix_bytes(s.C * s.K, itemsize) for s in steps)
     product = matrix_bytes(input_size(steps), itemsize) + matrices
     fitting = MULTIPROCESSOR_SHARED_BYTES * threads // (64 * products * product)
     warps = max(1, min(_USEFUL_WARPS, fitting))
-    slots = sum(-(-items // team) * team * held for items, held in shapes)
+    slots = sum(-(-items // group) * group * held for items, held in shapes)
     latency = 1 + _LATENCY_WARPS / warps
-    uneven = 1.0 if 32 % team == 0 or team % 32 == 0 else _PARTIAL_WARP
-    barriers = _BARRIERS if team > 32 else 1.0
-    return slots * threads / (team * products) * latency * uneven * barriers
+    uneven = 1.0 if 32 % group == 0 or group % 32 == 0 else _PARTIAL_WARP
+    barriers = _BARRIERS if group > 32 else 1.0
+    return slots * threads / (group * products) * latency * uneven * barriers
 
 
 def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
@@ -190,25 +190,25 @@ def _shape(steps: Sequence[Step], cut: Sequence[int]) -> tuple[int, int]:
     return size // math.prod(steps[s].C for s in cut), elements
 
 
-def _team(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int) -> int | None:
-    """Return the smallest team that holds a block and wastes at most `_MAX_WASTE` of the least."""
+def _group(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: int) -> int | None:
+    """Return the smallest group that holds a block and wastes at most `_MAX_WASTE` of the least."""
     multiplies = sum(step.L * step.C * step.K * step.R for step in steps)
 
-    def waste(team: int) -> float:
-        slots: int = sum(-(-items // team) * team * elements for items, elements in shapes)
-        group = round_up(team, 32)
-        return slots * (group / (group // team * team))
+    def waste(group: int) -> float:
+        slots: int = sum(-(-items // group) * group * elements for items, elements in shapes)
+        threads = round_up(group, 32)
+        return slots * (threads / (threads // group * group))
 
     fits: list[int] = [
-        team
-        for team in [*range(1, 33), *range(64, _MAX_TEAM_THREADS + 1, 32)]
-        if all(-(-items // team) * elements <= maximum for items, elements in shapes)
-        and multiplies <= _MAX_THREAD_MULTIPLIES * team
+        group
+        for group in [*range(1, 33), *range(64, _MAX_GROUP_THREADS + 1, 32)]
+        if all(-(-items // group) * elements <= maximum for items, elements in shapes)
+        and multiplies <= _MAX_THREAD_MULTIPLIES * group
     ]
     if not fits:
         return None
     bound = _MAX_WASTE * min(map(waste, fits))
-    return next(team for team in fits if waste(team) <= bound)
+    return next(group for group in fits if waste(group) <= bound)
 
 
 def largest_tile(shapes: Sequence[tuple[int, int]]) -> int:

@@ -1,6 +1,6 @@
-"""The family of kernels that hold a block and its sums in the registers of a team of threads.
+"""The family of kernels that hold a block and its sums in the registers of a group of threads.
 
-A team of threads evaluates one product at a time, in passes (see `passes`); between passes the
+A group of threads evaluates one product at a time, in passes (see `passes`); between passes the
 block is exchanged through shared memory. Pure arithmetic on sizes, no device needed; the kernel's
 contract is in ``csrc/cuda/batch/registers.cuh``. Without it, the 13 cells that have it took 17.9
 times as long in the mean (H200, docs/results/gpu.md). It is the only family that is tuned, in the
@@ -46,7 +46,7 @@ _WARPS_FOR_CACHE = 12
 # Number of times the list should fill the device, so that a partial last wave of thread blocks
 # costs little; chosen by hand.
 _WAVES = 4
-# Products that a team should evaluate in a row, so that the latency of the first one's loads
+# Products that a group should evaluate in a row, so that the latency of the first one's loads
 # matters little; chosen by hand.
 _MIN_PIPELINED_PRODUCTS = 8
 _SMALL_BLOCK_THREADS = 64  # threads of a thread block before it is grown; chosen by hand
@@ -59,11 +59,11 @@ _STAGES = (2, 3, 4)  # products copied ahead that tuning tries; chosen by hand
 class RegisterTiling(PassTiling):
     """How a kernel evaluates products with the block in registers."""
 
-    stages: int  # products of a team that are being copied from memory at the same time
+    stages: int  # products of a group that are being copied from memory at the same time
     # short_ids, identities: whether factor ids have 16 bits; whether some factors are identities
     short_ids: bool
     identities: bool
-    teams_per_output: int = 1  # teams of a thread block that share the products of one output
+    groups_per_output: int = 1  # groups of a thread block that share the products of one output
     cluster: int = 1  # thread blocks that share the products of one output
     # whether the first-level cache should get the memory that shared memory does not need
     cached: bool = True
@@ -71,13 +71,13 @@ class RegisterTiling(PassTiling):
     @property
     def outputs(self) -> int:
         """Outputs that a cluster of thread blocks computes at the same time."""
-        return self.teams // self.teams_per_output
+        return self.groups // self.groups_per_output
 
     @cached_property
     def pitch(self) -> int:
-        """Bytes of shared memory of one product, padded to give teams of a warp other banks."""
+        """Bytes of shared memory of one product, padded to give groups of a warp other banks."""
         words = self.product_words
-        offset, period = (self.team, 2 * self.team) if self.team in (1, 2, 4) else (0, 1)
+        offset, period = (self.group, 2 * self.group) if self.group in (1, 2, 4) else (0, 1)
         return 16 * (words + (offset - words) % period)
 
     @property
@@ -95,8 +95,8 @@ class RegisterTiling(PassTiling):
         record = record_words(len(self.steps), self.short_ids)
         lists = self.products * slots * (4 * record + self.itemsize)
         exchange = round_up(self.exchange * self.itemsize, 16)
-        group = round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
-        return self.block // self.group * group
+        each = round_up(lists, 16) + self.products * (self.stages * self.pitch + exchange)
+        return self.block // self.loaders * each
 
 
 def register_tiling(
@@ -114,7 +114,7 @@ def register_tiling(
     passes = pass_tiling(steps, itemsize, choices, small_block, 0 if size % 16 == 0 else 16)
     if passes is None:
         return None
-    if passes.team <= 32:
+    if passes.group <= 32:
         passes = replace(passes, min_blocks=1)
     tiling = RegisterTiling(
         **vars(passes),
@@ -122,53 +122,54 @@ def register_tiling(
         short_ids=shape.short_ids,
         identities=shape.identities,
     )
-    while tiling.shared_bytes > device.shared_bytes and tiling.block > tiling.group:
+    while tiling.shared_bytes > device.shared_bytes and tiling.block > tiling.loaders:
         tiling = replace(tiling, block=tiling.block // 2)
     if tiling.shared_bytes > device.shared_bytes:
         return None
     outputs, products = shape.all_outputs, shape.all_products
     sharing = max(1, min(device.cluster, device.multiprocessors // max(1, outputs)))
     while (
-        tiling.team <= 32
+        tiling.group <= 32
         and tiling.block < _MAX_GROWN_BLOCK_THREADS
         and 2 * tiling.shared_bytes <= device.shared_bytes
-        and tiling.teams * outputs * sharing < min(_target_teams(tiling, device), products)
+        and tiling.groups * outputs * sharing < min(_target_groups(tiling, device), products)
     ):
         tiling = replace(tiling, block=2 * tiling.block)
-    tiling = replace(tiling, teams_per_output=_teams_per_output(tiling, outputs, products, device))
+    own = _groups_per_output(tiling, outputs, products, device)
+    tiling = replace(tiling, groups_per_output=own)
     return replace(tiling, cluster=_cluster(tiling, outputs, products, device))
 
 
-def _target_teams(tiling: RegisterTiling, limits: DeviceLimits) -> int:
-    """Return the number of teams that fill the device with `_TARGET_WARPS`."""
-    return limits.multiprocessors * _TARGET_WARPS * 32 // tiling.team
+def _target_groups(tiling: RegisterTiling, limits: DeviceLimits) -> int:
+    """Return the number of groups that fill the device with `_TARGET_WARPS`."""
+    return limits.multiprocessors * _TARGET_WARPS * 32 // tiling.group
 
 
-def output_team_counts(tiling: RegisterTiling) -> list[int]:
-    """Return the possible numbers of teams of a thread block that share an output."""
+def output_group_counts(tiling: RegisterTiling) -> list[int]:
+    """Return the possible numbers of groups of a thread block that share an output."""
     return [
-        teams_per_output
-        for teams_per_output in range(1, tiling.teams + 1)
-        if tiling.products % teams_per_output == 0
-        or (teams_per_output % tiling.products == 0 and tiling.teams % teams_per_output == 0)
+        groups_per_output
+        for groups_per_output in range(1, tiling.groups + 1)
+        if tiling.products % groups_per_output == 0
+        or (groups_per_output % tiling.products == 0 and tiling.groups % groups_per_output == 0)
     ]
 
 
-def _teams_per_output(
+def _groups_per_output(
     tiling: RegisterTiling, outputs: int, products: int, limits: DeviceLimits
 ) -> int:
-    """Return how many teams share an output.
+    """Return how many groups share an output.
 
     Enough to fill the device `_WAVES` times and to let a warp read the list in whole sectors, as
-    long as each team keeps `_MIN_PIPELINED_PRODUCTS` products. If that does not fill the device
+    long as each group keeps `_MIN_PIPELINED_PRODUCTS` products. If that does not fill the device
     once, then as many as fill it.
     """
     mean = max(1, products // max(1, outputs))
-    fill = _target_teams(tiling, limits)
-    choices = output_team_counts(tiling)
+    fill = _target_groups(tiling, limits)
+    choices = output_group_counts(tiling)
 
-    def minimum(teams: int, sharing: int, maximum: int) -> int:
-        enough = next((c for c in choices if c >= sharing and c * outputs >= teams), choices[-1])
+    def minimum(groups: int, sharing: int, maximum: int) -> int:
+        enough = next((c for c in choices if c >= sharing and c * outputs >= groups), choices[-1])
         return max(c for c in choices if c <= min(enough, maximum))
 
     roomy = minimum(_WAVES * fill, min(tiling.products, 8), max(1, mean // _MIN_PIPELINED_PRODUCTS))
@@ -179,7 +180,7 @@ def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: Device
     """Return how many thread blocks share an output.
 
     As many as can be resident on the device at the same time, as long as more than half of the
-    teams have a product.
+    groups have a product.
     """
     blocks = -(-outputs // tiling.outputs)
     maximum = min(limits.cluster, limits.multiprocessors // blocks)
@@ -187,14 +188,14 @@ def _cluster(tiling: RegisterTiling, outputs: int, products: int, limits: Device
     choices = [
         c
         for c in (1, 2, 4, 8)
-        if c == 1 or (c <= maximum and c * tiling.teams_per_output < 2 * mean)
+        if c == 1 or (c <= maximum and c * tiling.groups_per_output < 2 * mean)
     ]
     return choices[-1] if tiling.outputs == 1 else 1
 
 
 def _program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
     layout, passes = tiling.types()
-    sizes = tiling.team, tiling.teams_per_output, tiling.cluster, tiling.block, tiling.stages
+    sizes = tiling.group, tiling.groups_per_output, tiling.cluster, tiling.block, tiling.stages
     cut = template_type("RegisterCut", *sizes, tiling.pitch, tiling.exchange)
     what = SCALARS[dtype], layout, cut, tiling.min_blocks
     flags = flag(tiling.short_ids), flag(tiling.identities)
@@ -208,11 +209,11 @@ class RegisterVariant:
 
     # elements of a block that a thread may hold, 0 for the number of least estimated time
     held: int
-    # block, stages, teams_per_output: threads of a thread block, products that a team copies ahead,
-    # teams that share an output
+    # block, stages, groups_per_output: threads of a thread block, products that a group copies
+    # ahead, groups that share an output
     block: int
     stages: int
-    teams_per_output: int
+    groups_per_output: int
     # 1 if the first-level cache should get the memory that shared memory does not need, else 0
     cached: int
 
@@ -255,10 +256,10 @@ def near_variants(
     """Yield variants that differ from one in up to ``changes`` numbers, the nearest first."""
     now = astuple(centre)[1:]
     blocks = sorted({centre.block, *_BLOCKS})
-    team_counts = [1 << bit for bit in range(max(blocks).bit_length())]
-    teams = sorted({centre.teams_per_output, *team_counts})
+    group_counts = [1 << bit for bit in range(max(blocks).bit_length())]
+    groups = sorted({centre.groups_per_output, *group_counts})
     found = []
-    for values in product(blocks, _STAGES, teams, (0, 1)):
+    for values in product(blocks, _STAGES, groups, (0, 1)):
         changed = sum(value != old for value, old in zip(values, now, strict=True))
         if 0 < changed <= changes:
             pairs = zip(values[:3], now[:3], strict=True)
@@ -271,7 +272,7 @@ def near_variants(
 
 def _variant_of(held: int, tiling: RegisterTiling) -> RegisterVariant:
     return RegisterVariant(
-        held, tiling.block, tiling.stages, tiling.teams_per_output, int(tiling.cached)
+        held, tiling.block, tiling.stages, tiling.groups_per_output, int(tiling.cached)
     )
 
 
@@ -284,16 +285,16 @@ def tiling_of(
     rule = register_tiling(shape, device, variant.held)
     if rule is None or variant.stages not in _STAGES or variant.cached not in (0, 1):
         return None
-    if variant.block != rule.block and (rule.team > 32 or variant.block not in _BLOCKS):
+    if variant.block != rule.block and (rule.group > 32 or variant.block not in _BLOCKS):
         return None
     cached = bool(variant.cached)
     tiling = replace(rule, block=variant.block, stages=variant.stages, cached=cached)
     if (
-        variant.teams_per_output not in output_team_counts(tiling)
+        variant.groups_per_output not in output_group_counts(tiling)
         or tiling.shared_bytes > device.shared_bytes
     ):
         return None
-    tiling = replace(tiling, teams_per_output=variant.teams_per_output)
+    tiling = replace(tiling, groups_per_output=variant.groups_per_output)
     return tiling if tiling.outputs == 1 else replace(tiling, cluster=1)
 
 

@@ -40,8 +40,8 @@ _MAX_LOAD_BATCH = 4  # largest number of products that a thread loads at a time
 _MAX_OUTPUT_WARPS = 8  # largest number of warps that share an output
 _TARGET_WARPS = 8  # warps wanted on each multiprocessor, so that some compute while others wait
 _MAX_SLICE_REGISTERS = 32  # registers for a slice; with larger ones, other kernels are used
-_LARGE_TEAM_THREADS = 16  # threads of a team from which exchanging large slices is expensive
-_LARGE_TEAM_SLICE_REGISTERS = 8  # registers for a slice in such a team
+_LARGE_GROUP_THREADS = 16  # threads of a group from which exchanging large slices is expensive
+_LARGE_GROUP_SLICE_REGISTERS = 8  # registers for a slice in such a group
 _FEW_REGISTERS = 28  # with up to this many for slice and sums, twice `_TARGET_WARPS` are wanted
 # Warps of a multiprocessor that keep it busy; with fewer warps in all, each output gets a thread
 # block of its own.
@@ -55,7 +55,7 @@ _MAX_RECORDS_PER_PRODUCT = 4
 
 
 # Cycles of a multiprocessor that each part of a product costs, fitted to measurements on an H200
-# (docs/results/gpu-history.md). A warp evaluates products in rounds, one for each of its teams.
+# (docs/results/gpu-history.md). A warp evaluates products in rounds, one for each of its groups.
 _LINE_CYCLES = 0.35  # for each line of the first-level cache that the loads of a block touch
 _MATRIX_WORD_CYCLES = 0.9  # for each word that is loaded from the matrix of a held mode
 # For each word that is loaded from the matrices of the split and exchanged modes.
@@ -103,7 +103,7 @@ class SliceCut:
         return math.prod(self.steps[s].C for s in self.exchanged)
 
     @property
-    def team(self) -> int:
+    def group(self) -> int:
         """Threads that evaluate one product."""
         return self.steps[self.split].C * self.parts
 
@@ -148,7 +148,7 @@ def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
     if not cuts:
         return None
     cut = min(cuts, key=lambda cut: _cycles(cut, itemsize))
-    at_once = WARP // cut.team
+    at_once = WARP // cut.group
     if 2 * products < at_once * outputs:
         return None  # warps would be idle
     turns = -(-maximum // at_once)
@@ -228,9 +228,9 @@ def _fits(cut: SliceCut, itemsize: int) -> bool:
     """Whether slice and sums fit in a thread's registers, and its multiplies can be unrolled."""
     words = itemsize // 4
     maximum = (
-        _LARGE_TEAM_SLICE_REGISTERS if cut.team >= _LARGE_TEAM_THREADS else _MAX_SLICE_REGISTERS
+        _LARGE_GROUP_SLICE_REGISTERS if cut.group >= _LARGE_GROUP_THREADS else _MAX_SLICE_REGISTERS
     )
-    if cut.team > WARP or cut.sizes[0] * words > maximum:
+    if cut.group > WARP or cut.sizes[0] * words > maximum:
         return False
     if max((max(shape) for shape in cut.shapes), default=1) > _MAX_WHOLE_MODE:
         return False
@@ -255,18 +255,18 @@ def _cycles(cut: SliceCut, itemsize: int) -> float:
         _LINE_CYCLES * _lines_of_slices(cut, itemsize)
         + _MATRIX_WORD_CYCLES * sum(-(-C * K * itemsize // 16) for C, K in cut.shapes)
         + _FACTOR_WORD_CYCLES * factor_words
-        + turn / (WARP // cut.team)
+        + turn / (WARP // cut.group)
     )
     return cycles * (_CONTIGUOUS if cut.runs[0] == cut.sizes[0] else 1)
 
 
 def _lines_of_slices(cut: SliceCut, itemsize: int) -> float:
     """Return the cache lines that all loads of a block touch, averaged over its alignments."""
-    size, block = cut.runs[0] * itemsize, cut.sizes[0] * cut.team * itemsize
+    size, block = cut.runs[0] * itemsize, cut.sizes[0] * cut.group * itemsize
     places = np.arange(0, LINE, math.gcd(block, LINE))[:, None, None, None]
-    rows = np.arange(0, block, cut.team * size)[:, None, None]
+    rows = np.arange(0, block, cut.group * size)[:, None, None]
     columns = np.arange(0, size, _word_bytes(cut.runs[0], itemsize))[:, None]
-    lines = (places + rows + columns + np.arange(cut.team) * size) // LINE
+    lines = (places + rows + columns + np.arange(cut.group) * size) // LINE
     return float(np.count_nonzero(np.diff(lines, prepend=-1)) / len(places))
 
 

@@ -1,6 +1,6 @@
 """The family of kernels that add a list's products atomically, in the order in which they come.
 
-A team of threads computes one product at a time, in passes (see `passes`); the results of a warp
+A group of threads computes one product at a time, in passes (see `passes`); the results of a warp
 are added to y together. Nothing is sorted. The kernel's contract is in
 ``csrc/cuda/batch/unsorted.cuh``. It is the only family but the general one for lists without an
 order of sums, with which 31 cells took 2.56 times as long in the mean (H100, docs/results/gpu.md).
@@ -20,8 +20,8 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_bloc
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.steps import Step
 
-_BLOCK_THREADS = 128  # most threads of a thread block of small teams; chosen by hand
-_MIN_BLOCKS = 4  # thread blocks of small teams that a multiprocessor should hold; chosen by hand
+_BLOCK_THREADS = 128  # most threads of a thread block of small groups; chosen by hand
+_MIN_BLOCKS = 4  # thread blocks of small groups that a multiprocessor should hold; chosen by hand
 _MAX_NUMBER = 2**31 - 16  # largest number of products and blocks, which are given in 32 bits
 
 
@@ -38,8 +38,8 @@ def unsorted_shared_bytes(tile: PassTiling) -> int:
     """Return the bytes of shared memory of a thread block."""
     lists = round_up(3 * tile.products * (2 + len(tile.steps)) * 4, 16)
     exchange = round_up(tile.exchange * tile.itemsize, 16)
-    group = lists + tile.products * (2 * unsorted_pitch(tile) + exchange)
-    return tile.block // tile.group * group
+    each = lists + tile.products * (2 * unsorted_pitch(tile) + exchange)
+    return tile.block // tile.loaders * each
 
 
 def unsorted_tile(
@@ -50,7 +50,7 @@ def unsorted_tile(
     if tile is None:
         return None
     most = device.shared_bytes // _MIN_BLOCKS
-    while tile.team <= 32 < tile.block and unsorted_shared_bytes(tile) > most:
+    while tile.group <= 32 < tile.block and unsorted_shared_bytes(tile) > most:
         tile = replace(tile, block=tile.block // 2)
     return tile if unsorted_shared_bytes(tile) <= device.shared_bytes else None
 
@@ -63,7 +63,7 @@ def unsorted_program(
     ``number`` is the C++ type of the list's numbers; ``by_row`` says that matrices are (K, C).
     """
     layout, passes = tile.types()
-    sizes = tile.team, tile.block, unsorted_pitch(tile), tile.exchange
+    sizes = tile.group, tile.block, unsorted_pitch(tile), tile.exchange
     cut = template_type("UnsortedCut", *sizes)
     what = SCALARS[dtype], number, layout, cut, tile.min_blocks, flag(by_row), flag(identities)
     return Program("cuda/batch/unsorted.cuh", template_type("batched_unsorted", *what, *passes))
@@ -102,7 +102,7 @@ def _launch(tile: PassTiling, products: int, device: DeviceLimits) -> LaunchShap
     """Return the launch for a list: at most as many thread blocks as the device can hold."""
     shared = unsorted_shared_bytes(tile)
     resident = max(1, min(2048 // tile.block, resident_blocks(shared, device)))
-    blocks = max(1, min(-(-products // tile.teams), device.multiprocessors * resident))
+    blocks = max(1, min(-(-products // tile.groups), device.multiprocessors * resident))
     return LaunchShape(blocks, tile.block, tile.min_blocks, shared)
 
 

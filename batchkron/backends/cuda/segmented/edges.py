@@ -19,9 +19,9 @@ from batchkron.spec.kron import Array
 _Ids: TypeAlias = NDArray[np.int64]
 
 WORD = 16  # bytes; the addresses of matrices are multiples
-NUM_GROUP_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 teams, as in the kernel
+NUM_GROUP_COUNTS = 5  # a node's edges are shared by 16, 8, 4, 2 or 1 groups, as in the kernel
 MAX_BLOCKS = 2**31 - 1  # largest number of input or output blocks: edges have 32-bit numbers
-# Largest number of edges of a node: teams that share it count up to 512 beyond its last edge.
+# Largest number of edges of a node: groups that share it count up to 512 beyond its last edge.
 _MAX_NODE_EDGES = 2**31 - 1 - 512
 # Nodes with up to this many edges are one class and keep their order; chosen by hand.
 _MIN_SORTED_EDGES = 8

@@ -32,16 +32,16 @@ from batchkron.spec.kron import Array
 # Numbers below were chosen by hand where no source is given.
 _RESULT_REGISTERS = 20  # registers of a thread for its sums, 4 bytes each
 _MAX_ITEMS = 4  # largest number of fibres that a thread multiplies at a time
-_MAX_SUBWARP_ITEMS = 2  # the same for teams smaller than a warp, so that they read whole sectors
-_MAX_TEAM_THREADS = 512  # largest number of threads that compute a node together
+_MAX_SUBWARP_ITEMS = 2  # the same for groups smaller than a warp, so that they read whole sectors
+_MAX_GROUP_THREADS = 512  # largest number of threads that compute a node together
 _THREADS_PER_MULTIPROCESSOR = 1024  # wanted threads; with fewer it often waits for memory
 _SHARED_TARGET = 48 << 10  # bytes of shared memory that a thread block should not exceed
-_SHARING_BLOCK_THREADS = 256  # threads of a thread block whose teams may share nodes
-_MAX_TEAM_EDGES = 32  # largest number of a node's edges for each team that shares the node
+_SHARING_BLOCK_THREADS = 256  # threads of a thread block whose groups may share nodes
+_MAX_GROUP_EDGES = 32  # largest number of a node's edges for each group that shares the node
 _COLUMNS_BYTES = 160  # bytes of columns that a thread has in registers, as in the kernel
-# Largest number of teams above a warp in a thread block; they read the same blocks through the
+# Largest number of groups above a warp in a thread block; they read the same blocks through the
 # first-level cache.
-_MAX_LARGE_TEAMS = 8
+_MAX_LARGE_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class SegmentTiling:
 
     # the mode multiplies; all have the same size of input and of output blocks
     modes: tuple[SegmentMode, ...]
-    team: int  # threads that compute a node
-    teams: int  # teams of a thread block
-    width: int  # vectors (columns of the innermost axis) that a team computes at a time
+    group: int  # threads that compute a node
+    groups: int  # groups of a thread block
+    width: int  # vectors (columns of the innermost axis) that a group computes at a time
     in_shared: bool  # whether sums are kept in shared memory from one mode to the next
     itemsize: int  # bytes of an element
 
@@ -65,12 +65,12 @@ class SegmentTiling:
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return self.team * self.teams
+        return self.group * self.groups
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
-        return self.in_shared * self.teams * self.output_size * self.width * self.itemsize
+        return self.in_shared * self.groups * self.output_size * self.width * self.itemsize
 
     def arrays(self, table: EdgeTable) -> dict[str, Array]:
         """Return a table in the kernel's layout."""
@@ -79,26 +79,26 @@ class SegmentTiling:
     def nodes_by_group_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
     ) -> tuple[list[int], int]:
-        """Return how many nodes are shared by 16, 8, 4, 2 and 1 teams, and the thread blocks.
+        """Return how many nodes are shared by 16, 8, 4, 2 and 1 groups, and the thread blocks.
 
-        A team has one edge of its node, or as many more as let all teams fit on the device at the
-        same time, up to `_MAX_TEAM_EDGES`.
+        A group has one edge of its node, or as many more as let all groups fit on the device at the
+        same time, up to `_MAX_GROUP_EDGES`.
         """
-        maximum = min(self.teams, 1 << NUM_GROUP_COUNTS - 1)
-        teams = limits.multiprocessors * self._resident // self.team
+        maximum = min(self.groups, 1 << NUM_GROUP_COUNTS - 1)
+        groups = limits.multiprocessors * self._resident // self.group
 
-        def teams_per_node(kind: NodeClass) -> int:
+        def groups_per_node(kind: NodeClass) -> int:
             return max(1, min(maximum, kind.edges // share))
 
         share = 1
-        while share < _MAX_TEAM_EDGES and (
-            slabs * sum(kind.nodes * teams_per_node(kind) for kind in table.classes) > teams
+        while share < _MAX_GROUP_EDGES and (
+            slabs * sum(kind.nodes * groups_per_node(kind) for kind in table.classes) > groups
         ):
             share *= 2
         counts = [0] * NUM_GROUP_COUNTS
         for kind in table.classes:
-            counts[(maximum // teams_per_node(kind)).bit_length() - 1] += kind.nodes
-        in_block = (self.teams // max(1, maximum >> k) for k in range(NUM_GROUP_COUNTS))
+            counts[(maximum // groups_per_node(kind)).bit_length() - 1] += kind.nodes
+        in_block = (self.groups // max(1, maximum >> k) for k in range(NUM_GROUP_COUNTS))
         return counts, sum(-(-n // own) for n, own in zip(counts, in_block, strict=True))
 
     @property
@@ -113,7 +113,7 @@ class SegmentTiling:
         if self.in_shared or len(self.modes) > 1:
             return 1
         (mode,) = self.modes
-        return -(-mode.L * mode.R * self.width // (self.team * mode.items))
+        return -(-mode.L * mode.R * self.width // (self.group * mode.items))
 
 
 def segment_tiling(
@@ -136,17 +136,17 @@ def segment_tiling(
     ]
     pairs = [mode.L * mode.R * width for mode in modes]
     wanted = limits.multiprocessors * _THREADS_PER_MULTIPROCESSOR
-    team = 1
-    while team < min(_MAX_TEAM_THREADS, power_of_two(max(pairs))) and (
-        nodes * slabs * team < wanted
+    group = 1
+    while group < min(_MAX_GROUP_THREADS, power_of_two(max(pairs))) and (
+        nodes * slabs * group < wanted
         or any(
-            team * (m if team >= WARP else min(m, _MAX_SUBWARP_ITEMS)) < p
+            group * (m if group >= WARP else min(m, _MAX_SUBWARP_ITEMS)) < p
             for m, p in zip(maximum, pairs, strict=True)
         )
     ):
-        team *= 2
+        group *= 2
     cut = tuple(
-        SegmentMode(mode.L, mode.C, mode.K, mode.R, min(m, -(-p // team)), tile)
+        SegmentMode(mode.L, mode.C, mode.K, mode.R, min(m, -(-p // group)), tile)
         for mode, m, p, tile in zip(modes, maximum, pairs, tiles, strict=True)
     )
     size = cut[0].L * cut[0].K * cut[0].R * width * itemsize
@@ -154,20 +154,20 @@ def segment_tiling(
     max_threads = (
         MAX_BLOCK_THREADS if width == 1 and itemsize <= 8 else MAX_BLOCK_THREADS // 2
     )  # larger ones leave a thread too few registers
-    teams = _teams(team, max_threads, nodes * slabs, limits)
-    while teams > 1 and teams * size > _SHARED_TARGET:
-        teams //= 2
-    return SegmentTiling(cut, team, teams if in_shared else 1, width, in_shared, itemsize)
+    groups = _groups(group, max_threads, nodes * slabs, limits)
+    while groups > 1 and groups * size > _SHARED_TARGET:
+        groups //= 2
+    return SegmentTiling(cut, group, groups if in_shared else 1, width, in_shared, itemsize)
 
 
-def _teams(team: int, max_threads: int, nodes: int, limits: DeviceLimits) -> int:
-    """Return the teams of a thread block: several large ones only if that fills the device."""
-    if team <= WARP:
-        return _SHARING_BLOCK_THREADS // team
-    teams = max(1, min(_MAX_LARGE_TEAMS, max_threads // team))
-    while teams > 1 and nodes < 4 * teams * limits.multiprocessors:
-        teams //= 2
-    return max(teams, _SHARING_BLOCK_THREADS // team)
+def _groups(group: int, max_threads: int, nodes: int, limits: DeviceLimits) -> int:
+    """Return the groups of a thread block: several large ones only if that fills the device."""
+    if group <= WARP:
+        return _SHARING_BLOCK_THREADS // group
+    groups = max(1, min(_MAX_LARGE_GROUPS, max_threads // group))
+    while groups > 1 and nodes < 4 * groups * limits.multiprocessors:
+        groups //= 2
+    return max(groups, _SHARING_BLOCK_THREADS // group)
 
 
 def _width(mode: SegmentMode, itemsize: int, inner: int) -> int:
@@ -194,7 +194,7 @@ def general_kernel(shape: SumsShape, device: DeviceLimits) -> Kernel:
     counts = shape.nodes, shape.outer, shape.inner
     tiling = segment_tiling(shape.modes, shape.dtype.itemsize, *counts, device)
     cut = template_type(
-        "SegmentCut", tiling.team, tiling.teams, tiling.width, flag(tiling.in_shared)
+        "SegmentCut", tiling.group, tiling.groups, tiling.width, flag(tiling.in_shared)
     )
     modes = (
         template_type("SegmentMode", mode.L, mode.C, mode.K, mode.R, mode.items, mode.tile)

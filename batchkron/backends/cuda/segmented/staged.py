@@ -1,6 +1,6 @@
 """Tilings of sums over edges whose input blocks (children) are staged in shared memory.
 
-A team of threads computes one output block (a node). It loads each child once for a bundle of
+A group of threads computes one output block (a node). It loads each child once for a bundle of
 neighbouring modes and multiplies it along all of them. Pure arithmetic, no device needed; the
 kernel's contract is in ``csrc/cuda/segmented/staged.cuh``. Without this family, the six cells that
 have it took 1.74 times as long in the mean (H200, docs/results/gpu.md).
@@ -35,15 +35,15 @@ MAX_CHILDREN = 1 << 31 - _MAX_BUNDLE_MODES
 _SIZES = (3, 5, 7)  # supported mode sizes; with even ones, bundles would begin in the same banks
 _MIN_BLOCK_ELEMENTS = 300  # elements of a block from which children are staged in shared memory
 _SUM_REGISTERS = 72  # registers of a thread for its sums, 4 bytes each
-_TEAMS = (32, 64, 128)  # choices for the threads that compute a node
+_GROUPS = (32, 64, 128)  # choices for the threads that compute a node
 _THREADS = 64  # threads of a thread block
 _MAX_BLOCK_THREADS = 128  # the same if all nodes fit on the device at the same time
 # From this many registers for sums on, a thread needs 168 registers in all.
 _MANY_SUM_REGISTERS = 41
 # Threads resident on a multiprocessor, by registers of a thread (65536 registers in all).
 _RESIDENT_THREADS = {168: 384, 128: 512, 102: 640}
-_SLOTS = 2  # children of a team in shared memory: one is multiplied while the other is copied
-# With fewer nodes per multiprocessor, all teams of a thread block share one node.
+_SLOTS = 2  # children of a group in shared memory: one is multiplied while the other is copied
+# With fewer nodes per multiprocessor, all groups of a thread block share one node.
 _MIN_NODES_PER_MULTIPROCESSOR = 16
 # A node is also shared like that if it has at least this many edges, and this multiple of the mean.
 _LONG_NODE_EDGES = 16
@@ -74,22 +74,22 @@ class StagedTiling:
     """How one kernel computes nodes, for one vector at a time."""
 
     bundles: tuple[ModeBundle, ...]  # bundles of modes, the last modes first
-    team: int  # threads that compute a node
-    teams: int  # teams of a thread block
-    slots: int  # children of a team that are in shared memory
+    group: int  # threads that compute a node
+    groups: int  # groups of a thread block
+    slots: int  # children of a group that are in shared memory
     blocks: int  # thread blocks that share a multiprocessor
     column: int  # elements from one column of a matrix to the next
     # whether children may lie in the scratch memory, which holds intermediate vectors
     between: bool
     itemsize: int  # bytes of an element
 
-    width: ClassVar[int] = 1  # vectors that a team computes at a time
+    width: ClassVar[int] = 1  # vectors that a group computes at a time
     pieces: ClassVar[int] = 1  # thread blocks that share a node, along the grid's third axis
 
     @property
     def block(self) -> int:
         """Threads of a thread block."""
-        return self.team * self.teams
+        return self.group * self.groups
 
     def arrays(self, table: EdgeTable) -> dict[str, Array]:
         """Return a table's loads, which do not depend on the number of vectors."""
@@ -99,31 +99,31 @@ class StagedTiling:
     def nodes_by_group_count(
         self, table: EdgeTable, slabs: int, limits: DeviceLimits
     ) -> tuple[list[int], int]:
-        """Return how many nodes each number of teams shares, and the number of thread blocks.
+        """Return how many nodes each number of groups shares, and the number of thread blocks.
 
         The first entry of the list counts nodes with a whole thread block each; the other entries
-        are 0: all other nodes have one team.
+        are 0: all other nodes have one group.
         """
         nodes, first = len(table.targets), 0
         if (
-            self.teams > 1
+            self.groups > 1
             and nodes * slabs < _MIN_NODES_PER_MULTIPROCESSOR * limits.multiprocessors
         ):
             first = nodes
-        elif self.teams > 1:
+        elif self.groups > 1:
             minimum = max(_LONG_NODE_EDGES, _LONG_NODE_RATIO * len(table.edges) / nodes)
             first = sum(kind.nodes for kind in table.classes if kind.edges >= minimum)
         counts = [first] + [0] * (NUM_GROUP_COUNTS - 1)
-        return counts, first - (first - nodes) // self.teams
+        return counts, first - (first - nodes) // self.groups
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a thread block."""
-        return self.teams * _team_bytes(self.bundles, self.slots, self.column, self.itemsize)
+        return self.groups * _group_bytes(self.bundles, self.slots, self.column, self.itemsize)
 
 
-def _team_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize: int) -> int:
-    """Return a team's bytes of shared memory: sums, barriers and slots, each in whole lines."""
+def _group_bytes(bundles: Sequence[ModeBundle], slots: int, column: int, itemsize: int) -> int:
+    """Return a group's bytes of shared memory: sums, barriers and slots, each in whole lines."""
     block = math.prod(bundle.size for bundle in bundles) * itemsize
     matrix = round_up(bundles[0].n * column * itemsize, 16)
     slot = round_up(block, LINE) + LINE + round_up(_MAX_BUNDLE_MODES * matrix, LINE)
@@ -135,34 +135,34 @@ def staged_tiling(
 ) -> StagedTiling | None:
     """Return the tiling for ``nodes`` nodes, None where children should not be staged.
 
-    ``modes`` must be all modes of a block, in order, with square matrices of one size. The team and
-    the bundles with the least work (`_work`) are taken.
+    ``modes`` must be all modes of a block, in order, with square matrices of one size. The thread
+    group and the bundles with the least work (`_work`) are taken.
     """
     choices = _choices(modes, itemsize, limits)
     if not choices:
         return None
-    team, plain = min(choices, key=lambda one: _work(one[1], one[0]))
-    bundles = tuple(ModeBundle(b.n, b.modes, b.L, b.R, _items(b, team)) for b in plain)
+    group, plain = min(choices, key=lambda one: _work(one[1], one[0]))
+    bundles = tuple(ModeBundle(b.n, b.modes, b.L, b.R, _items(b, group)) for b in plain)
     column = column_pitch(modes[0], itemsize)
-    own = _team_bytes(bundles, _SLOTS, column, itemsize)
+    own = _group_bytes(bundles, _SLOTS, column, itemsize)
     resident = _resident(bundles, itemsize)
     for threads in (_MAX_BLOCK_THREADS, _THREADS):
-        teams = max(1, threads // team)
-        while teams > 1 and teams * own > limits.shared_bytes:
-            teams //= 2
-        blocks = min(resident_blocks(teams * own, limits), resident // (team * teams))
+        groups = max(1, threads // group)
+        while groups > 1 and groups * own > limits.shared_bytes:
+            groups //= 2
+        blocks = min(resident_blocks(groups * own, limits), resident // (group * groups))
         if nodes <= blocks * limits.multiprocessors:
             break
-    if teams * own > limits.shared_bytes:
+    if groups * own > limits.shared_bytes:
         return None
     blocks = max(1, blocks)
-    return StagedTiling(bundles, team, teams, _SLOTS, blocks, column, between, itemsize)
+    return StagedTiling(bundles, group, groups, _SLOTS, blocks, column, between, itemsize)
 
 
 def _choices(
     modes: Sequence[SegmentMode], itemsize: int, limits: DeviceLimits
 ) -> list[tuple[int, tuple[ModeBundle, ...]]]:
-    """Return the teams and bundles whose sums fit in registers, the smallest teams first."""
+    """Return the groups and bundles whose sums fit in registers, the smallest groups first."""
     n, size = modes[0].C, modes[0].L * modes[0].C * modes[0].R
     is_whole = all(mode.C == mode.K == n for mode in modes) and n ** len(modes) == size
     if limits.cluster == 1 or not is_whole or n not in _SIZES or size < _MIN_BLOCK_ELEMENTS:
@@ -170,10 +170,10 @@ def _choices(
     maximum = _SUM_REGISTERS * 4 // itemsize
     bundled = list(_bundles(n, len(modes), maximum))
     return [
-        (team, bundles)
-        for team in _TEAMS
+        (group, bundles)
+        for group in _GROUPS
         for bundles in bundled
-        if all(_items(b, team) * b.size <= maximum for b in bundles)
+        if all(_items(b, group) * b.size <= maximum for b in bundles)
     ]
 
 
@@ -184,8 +184,8 @@ def _resident(bundles: Sequence[ModeBundle], itemsize: int) -> int:
     return _RESIDENT_THREADS[168 if sums >= _MANY_SUM_REGISTERS else 102 if has_one else 128]
 
 
-def _items(bundle: ModeBundle, team: int) -> int:
-    return -(-bundle.L * bundle.R // team)
+def _items(bundle: ModeBundle, group: int) -> int:
+    return -(-bundle.L * bundle.R // group)
 
 
 def _bundles(n: int, modes: int, maximum: int) -> Iterator[tuple[ModeBundle, ...]]:
@@ -209,14 +209,14 @@ def _bundles(n: int, modes: int, maximum: int) -> Iterator[tuple[ModeBundle, ...
             yield tuple(bundles)
 
 
-def _work(bundles: Sequence[ModeBundle], team: int) -> float:
+def _work(bundles: Sequence[ModeBundle], group: int) -> float:
     """Return an estimated cost of a node: elements read, including by idle threads.
 
     The weight of a bundle, 0.25, was chosen by hand.
     """
     modes = sum(b.modes for b in bundles)
     size = math.prod(b.size for b in bundles)
-    reads = sum(b.modes * team * _items(b, team) * b.size for b in bundles) / modes
+    reads = sum(b.modes * group * _items(b, group) * b.size for b in bundles) / modes
     return reads * (1 + 0.25 * len(bundles)) / size
 
 
@@ -280,7 +280,7 @@ def staged_kernel(shape: SumsShape, device: DeviceLimits) -> Kernel | None:
     tiling = staged_tiling(shape.modes, shape.dtype.itemsize, nodes, shape.between, device)
     if tiling is None:
         return None
-    numbers = tiling.team, tiling.teams, tiling.slots, tiling.blocks, tiling.column
+    numbers = tiling.group, tiling.groups, tiling.slots, tiling.blocks, tiling.column
     cut = template_type("StagedCut", *numbers, flag(tiling.between))
     bundles = (template_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)
     expression = template_type("staged_sums", SCALARS[shape.dtype], cut, *bundles)

@@ -74,7 +74,7 @@ class Case:
 def case_of(factors, dtype, num_outputs, products, short_ids):
     """Return a list and its kernel, None without, on a device that few outputs fill."""
     device = DeviceLimits(DEVICES["90"].shared_bytes, 1, 8)
-    # as if outputs had so many products that teams share them
+    # as if outputs had so many products that groups share them
     shape = list_shape(factors, dtype, num_outputs, 4 * products, short_ids=short_ids)
     kernel = first_kernel((UNIT_SLICES, MATRIX_UNITS), shape, device)
     return None if kernel is None else Case(factors, kernel, num_outputs, products)

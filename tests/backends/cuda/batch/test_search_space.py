@@ -11,7 +11,7 @@ from nvrtc import DEVICES, compile_program
 from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.batch.registers import (
     BatchSpace,
-    output_team_counts,
+    output_group_counts,
     read_variant,
     registers_kernel,
     tiling_of,
@@ -64,9 +64,9 @@ def test_every_candidate_of_a_list_fits(index, capability):
         ((_, launch),) = space.kernels(variant)
         assert 0 < launch.threads <= 1024
         assert launch.shared_bytes <= device.shared_bytes
-        assert tiling.teams_per_output in output_team_counts(tiling)
+        assert tiling.groups_per_output in output_group_counts(tiling)
         assert tiling.cluster == 1 or tiling.outputs == 1
-        assert tiling.block % tiling.group == 0
+        assert tiling.block % tiling.loaders == 0
         assert 2 <= tiling.stages <= 4
         kinds = rule.work.short_ids, rule.work.identities
         assert (tiling.short_ids, tiling.identities) == kinds
@@ -111,7 +111,7 @@ def test_what_is_no_variant_is_not_read(data):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"held": 7}, {"block": 48}, {"stages": 5}, {"teams_per_output": 7}, {"cached": 2}],
+    [{"held": 7}, {"block": 48}, {"stages": 5}, {"groups_per_output": 7}, {"cached": 2}],
     ids=repr,
 )
 def test_variants_that_do_not_fit_have_no_kernel(changed):

@@ -37,9 +37,9 @@ def test_products_in_registers(factors, dtype, outputs, mean, device):
     if tiling is None:
         return
     assert tiling.shared_bytes <= device.shared_bytes
-    assert tiling.block % tiling.group == 0
-    assert tiling.group >= tiling.products * tiling.team
-    assert 1 <= tiling.teams_per_output <= mean
+    assert tiling.block % tiling.loaders == 0
+    assert tiling.loaders >= tiling.products * tiling.group
+    assert 1 <= tiling.groups_per_output <= mean
     assert tiling.outputs >= 1
     assert tiling.pitch % 16 == 0
     check_passes(tiling, *sizes)
@@ -76,7 +76,7 @@ def test_few_outputs_are_shared_by_clusters(outputs, clusters, blocks):
     device = DeviceLimits(227 << 10, 132, clusters)
     tiling = register_tiling(list_shape([(3, 3)] * 6, "f8", outputs, 64 * outputs), device)
     assert tiling.cluster == blocks
-    assert tiling.cluster * tiling.teams_per_output <= 64
+    assert tiling.cluster * tiling.groups_per_output <= 64
 
 
 @settings(max_examples=300, deadline=None)
@@ -94,14 +94,14 @@ def test_products_in_slices(factors, dtype, outputs, mean, skew, device):
     assert [*held[:before], *threads, *held[before:]] == list(range(len(factors)))
     behind = [factors[mode] for mode in held[before:]]
     assert tiling.runs == (math.prod(q for _, q in behind), math.prod(p for p, _ in behind))
-    assert tiling.team <= 32
-    assert tiling.team * tiling.sizes[0] == math.prod(sizes[0])
+    assert tiling.group <= 32
+    assert tiling.group * tiling.sizes[0] == math.prod(sizes[0])
     assert steps[tiling.split].K * tiling.parts * tiling.sizes[1] == math.prod(sizes[1])
     warps = int(re.search(r"SliceCut<(\d+)", kernel.program.expression)[1])
     slots = kernel.arguments["slots"][0]
     assert kernel.launch.threads <= 256
     assert kernel.launch.shared_bytes <= 48 << 10
-    assert 32 // tiling.team * (warps - 1) < maximum
+    assert 32 // tiling.group * (warps - 1) < maximum
     assert slots in (0, maximum)
     assert slots * outputs <= 4 * products
 
@@ -143,12 +143,12 @@ def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
     assert held == tiling.chunk or held // tiling.chunk % 2 == 0
     assert tiling.block <= 256
     assert tiling.shared_bytes <= device.shared_bytes
-    assert tiling.teams_per_output == 1 or tiling.teams_per_output * 8 <= mean
-    assert tiling.teams_per_output * tiling.warps * outputs >= 8 * device.multiprocessors
+    assert tiling.groups_per_output == 1 or tiling.groups_per_output * 8 <= mean
+    assert tiling.groups_per_output * tiling.warps * outputs >= 8 * device.multiprocessors
 
 
 @pytest.mark.parametrize(
-    ("sizes", "outputs", "teams_per_output"),
+    ("sizes", "outputs", "groups_per_output"),
     [
         ((8, 8), 31_250, 1),
         ((8, 8, 8), 3906, 2),
@@ -170,7 +170,7 @@ def test_products_on_matrix_units(sizes, outputs, mean, device, dtype):
         ((17, 16), 7353, 0),
     ],
 )
-def test_warps_of_an_output_on_matrix_units(sizes, outputs, teams_per_output):
+def test_warps_of_an_output_on_matrix_units(sizes, outputs, groups_per_output):
     """On an H200, with 64 products an output; 0 where another family takes the list."""
     device = DeviceLimits(227 << 10, 132, 8)
     slower = replace(device, double_units=False)
@@ -181,13 +181,13 @@ def test_warps_of_an_output_on_matrix_units(sizes, outputs, teams_per_output):
         return MATRIX_UNITS.kernel(shape, on)
 
     kernel = kernel_of("f8")
-    assert (kernel.variant.teams_per_output if kernel else 0) == teams_per_output
+    assert (kernel.variant.groups_per_output if kernel else 0) == groups_per_output
     assert kernel_of("f8", identities=True) is None
     assert kernel_of("F") is None
     assert kernel_of("D") is None
     many = math.prod(sizes[-2:]) * sum(sizes[-2:]) >= 500
     single = kernel_of("f4") is not None
-    assert single == (teams_per_output > 0 and many and len(sizes) < 4)
+    assert single == (groups_per_output > 0 and many and len(sizes) < 4)
     assert kernel_of("f4", slower) is None
     whole = sizes[-4:] == (4,) * 4 or all(size % 8 == 0 for size in sizes[-2:])
     assert kernel_of("f8", slower) == (kernel if whole else None)

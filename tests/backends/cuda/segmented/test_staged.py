@@ -30,10 +30,10 @@ def test_tilings_fit_the_device(sizes, itemsize, nodes):
     for bundle in tiling.bundles:  # the last modes first
         assert behind == bundle.R
         assert bundle.L * bundle.size * bundle.R == math.prod(sizes)
-        assert bundle.items * tiling.team >= bundle.L * bundle.R
+        assert bundle.items * tiling.group >= bundle.L * bundle.R
         assert bundle.items * bundle.size * itemsize <= 72 * 4
         behind *= bundle.size
-    assert tiling.team % 32 == 0
+    assert tiling.group % 32 == 0
     assert tiling.block <= 128
     assert tiling.blocks * (tiling.shared_bytes + 1024) <= LIMITS.shared_bytes + 1024
     assert tiling.shared_bytes % 128 == 0
@@ -49,22 +49,22 @@ def test_other_blocks_are_not_staged():
     assert staged_tiling(block_modes((3,) * 6), 8, 10_000, False, little) is None
 
 
-def test_teams_share_nodes_where_these_are_few():
+def test_groups_share_nodes_where_these_are_few():
     table = table_of([20] * 3 + [4] * 497)
     tiling = staged_tiling(block_modes((3,) * 6), 8, 500, False, LIMITS)
-    assert tiling.teams == 2
+    assert tiling.groups == 2
     assert tiling.nodes_by_group_count(table, 1, LIMITS) == ([500, 0, 0, 0, 0], 500)
     assert tiling.nodes_by_group_count(table, 200, LIMITS) == ([3, 0, 0, 0, 0], 3 + 249)
-    assert replace(tiling, teams=1).nodes_by_group_count(table, 1, LIMITS) == ([0] * 5, 500)
+    assert replace(tiling, groups=1).nodes_by_group_count(table, 1, LIMITS) == ([0] * 5, 500)
     even = table_of([20] * 500)
     assert tiling.nodes_by_group_count(even, 200, LIMITS) == ([0] * 5, 250)
 
 
-def test_all_nodes_on_the_device_at_a_time_have_more_teams():
+def test_all_nodes_on_the_device_at_a_time_have_more_groups():
     fewer, more = (
         staged_tiling(block_modes((3,) * 6), 4, nodes, False, LIMITS) for nodes in (500, 1000)
     )
-    assert (fewer.teams, more.teams) == (4, 2)
+    assert (fewer.groups, more.groups) == (4, 2)
     assert fewer.bundles == more.bundles  # one table of loads for both
 
 

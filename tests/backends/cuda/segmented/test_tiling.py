@@ -41,11 +41,11 @@ def test_tilings_fit_the_device(sizes, capability):
     limits = DEVICES[capability]
     for itemsize, nodes, inner in itertools.product((4, 8, 16), (1, 1700, 10**6), (1, 3, 64)):
         tiling = segment_tiling(block_modes(sizes), itemsize, nodes, 1, inner, limits)
-        assert tiling.team & (tiling.team - 1) == tiling.width & (tiling.width - 1) == 0
+        assert tiling.group & (tiling.group - 1) == tiling.width & (tiling.width - 1) == 0
         assert 1 <= tiling.block <= 1024
-        assert tiling.team == 32 or tiling.team % 32 == 0 or 32 % tiling.team == 0
-        # a team of several warps takes a named barrier, of which a thread block has 16
-        assert tiling.teams < 16 or tiling.team <= 32
+        assert tiling.group == 32 or tiling.group % 32 == 0 or 32 % tiling.group == 0
+        # a group of several warps takes a named barrier, of which a thread block has 16
+        assert tiling.groups < 16 or tiling.group <= 32
         assert tiling.shared_bytes <= limits.shared_bytes
         assert tiling.in_shared or math.prod(sizes) * tiling.width * itemsize > 48 << 10
         assert (tiling.width == 1) == (inner == 1)
@@ -55,13 +55,13 @@ def test_tilings_fit_the_device(sizes, capability):
             assert 1 <= mode.tile <= mode.K
 
 
-def test_few_nodes_have_larger_teams():
+def test_few_nodes_have_larger_groups():
     few, many = (
         segment_tiling(block_modes((3,) * 6), 8, nodes, 1, 1, DEVICES["90"])
         for nodes in (100, 10**6)
     )
-    assert few.team > many.team
-    assert many.team * many.modes[0].items >= 243
+    assert few.group > many.group
+    assert many.group * many.modes[0].items >= 243
 
 
 def test_matrices_are_laid_out_by_columns(rng, dtype):
@@ -136,27 +136,27 @@ def test_nodes_are_sorted_by_classes(rng):
     assert first == 200
 
 
-def places(nodes_by_group_count, blocks, teams):
-    """For each team: its node or None, its place among the teams of that node, their number."""
+def places(nodes_by_group_count, blocks, groups):
+    """For each group: its node or None, its place among the groups of that node, their number."""
     for block in range(blocks):
-        first, teams_per_node = 0, min(teams, 16)
+        first, groups_per_node = 0, min(groups, 16)
         for nodes in nodes_by_group_count:
-            own = teams // teams_per_node
+            own = groups // groups_per_node
             if block < -(-nodes // own):
                 break
-            block, first, teams_per_node = (
+            block, first, groups_per_node = (
                 block - -(-nodes // own),
                 first + nodes,
-                teams_per_node // 2,
+                groups_per_node // 2,
             )
-        for index in range(teams):
-            at = block * own + index // teams_per_node
-            yield (first + at if at < nodes else None), index % teams_per_node, teams_per_node
+        for index in range(groups):
+            at = block * own + index // groups_per_node
+            yield (first + at if at < nodes else None), index % groups_per_node, groups_per_node
 
 
 @pytest.mark.parametrize("sizes", BLOCKS, ids=str)
 @pytest.mark.parametrize("nodes", [1, 300, 20_000])
-def test_teams_make_each_node_once(rng, sizes, nodes):
+def test_groups_make_each_node_once(rng, sizes, nodes):
     counts = np.where(
         rng.random(nodes) < 0.1, rng.integers(0, 300, nodes), rng.integers(0, 9, nodes)
     )
@@ -166,21 +166,21 @@ def test_teams_make_each_node_once(rng, sizes, nodes):
     nodes_by_group_count, blocks = tiling.nodes_by_group_count(table, 1, limits)
     assert sum(nodes_by_group_count) == nodes
     found = {}
-    for node, member, teams_per_node in places(nodes_by_group_count, blocks, tiling.teams):
+    for node, member, groups_per_node in places(nodes_by_group_count, blocks, tiling.groups):
         if node is not None:
-            found.setdefault((node, teams_per_node), []).append(member)
+            found.setdefault((node, groups_per_node), []).append(member)
     assert len(found) == nodes
     assert all(
-        members == list(range(teams_per_node)) for (_, teams_per_node), members in found.items()
+        members == list(range(groups_per_node)) for (_, groups_per_node), members in found.items()
     )
-    sizes_of = np.array([teams_per_node for _, teams_per_node in sorted(found)])
+    sizes_of = np.array([groups_per_node for _, groups_per_node in sorted(found)])
     assert np.all(np.diff(sizes_of) <= 0)  # those of the most edges first
     if nodes == 1:
         maximum = max(8, counts[0])
-        assert sizes_of[0] == min(16, tiling.teams, 1 << int(np.ceil(np.log2(maximum))))
+        assert sizes_of[0] == min(16, tiling.groups, 1 << int(np.ceil(np.log2(maximum))))
 
 
-def test_teams_of_a_node_grow_until_the_device_is_full():
+def test_groups_of_a_node_grow_until_the_device_is_full():
     counts = np.full(64, 32)
     table = table_of(counts)
     limits = DEVICES["90"]
@@ -191,7 +191,7 @@ def test_teams_of_a_node_grow_until_the_device_is_full():
     ]
     assert largest == sorted(largest)
     assert largest[0] == 0
-    assert largest[-1] == 4  # a team alone
+    assert largest[-1] == 4  # a group alone
 
 
 def test_what_32_bits_do_not_number_is_refused():
