@@ -27,9 +27,8 @@ from batchkron.backends.cuda.kernel import first_kernel
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, SumShape, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
-from batchkron.backends.cuda.segmented.edges import SegmentMode
+from batchkron.backends.cuda.segmented.edges import SegmentMode, SumsShape
 from batchkron.backends.cuda.segmented.general import general_kernel
-from batchkron.backends.cuda.segmented.kernel import SumsShape
 from batchkron.backends.cuda.segmented.staged import staged_kernel
 from batchkron.backends.cuda.step_sums.kernel import MAX_VECTORS as MAX_STEP_VECTORS
 from batchkron.backends.cuda.step_sums.kernel import step_sum_program

@@ -12,6 +12,7 @@ import numpy as np
 from batchkron.backends.cuda.batch.general import GENERAL
 from batchkron.backends.cuda.batch.kernel import WORD, BatchShape
 from batchkron.backends.cuda.kernel import Kernel, first_kernel, record
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.runtime.arguments import FACTOR
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -31,7 +32,6 @@ from batchkron.backends.cuda.runtime.launch import (
     ScalarArguments,
     batch_scalars,
 )
-from batchkron.backends.cuda.runtime.plan import bound
 from batchkron.backends.cuda.steps import STEP, has_fixed_steps, steps_argument
 
 
@@ -138,7 +138,7 @@ class BoundList:
                 slabs, addresses = min(outer * -(-inner // tiling.width), MAX_GRID_YZ, maximum), 3
             scalars, grid = "products" if self._is_counted else "accumulate", (how.blocks, slabs)
             given = {"outer": outer, **self._values}
-            launch = bound(kernel, self._device, addresses, scalars, grid, code, **given)
+            launch = launch_of(kernel, self._device, addresses, scalars, grid, code, **given)
             prepared = self._launches[outer, inner] = launch, slabs * how.workspace
         return prepared
 

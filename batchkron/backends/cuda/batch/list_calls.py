@@ -15,6 +15,7 @@ import numpy as np
 from batchkron.backends.cuda.batch.kernel import WORD, BatchShape
 from batchkron.backends.cuda.batch.unsorted import UNSORTED, unsorted_program
 from batchkron.backends.cuda.kernel import Kernel, first_kernel
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.runtime.calls import KnownCalls
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -26,7 +27,6 @@ from batchkron.backends.cuda.runtime.device import (
     runtime,
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
-from batchkron.backends.cuda.runtime.plan import bound
 from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.spec.batch import MAX_POOL_MATRICES
 from batchkron.spec.kron import SUPPORTED_DTYPES
@@ -111,7 +111,7 @@ class _Call:
         limits = [len(pools[place]) for place in self._pool_of_step]
         grid, code = (kernel.launch.blocks, min(outer, MAX_GRID_YZ)), load_kernel(program, device)
         values = {"columns": modes, "outer": outer, "limits": limits}
-        self._launch = bound(kernel, device, 7 + len(modes), "products", grid, code, **values)
+        self._launch = launch_of(kernel, device, 7 + len(modes), "products", grid, code, **values)
         self._one = np.ones(1, dtype).tobytes()
         self._refused = _refused(device).address
         vector, numbers = outer * dtype.itemsize, number.itemsize

@@ -9,6 +9,7 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.plan import batch_plan
 from batchkron.backends.cuda.choose import kernel_of
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sum.systems import SumShape, SumTiling, sum_factors
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -22,7 +23,7 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
-from batchkron.backends.cuda.runtime.plan import LinearPlan, bound
+from batchkron.backends.cuda.runtime.plan import LinearPlan
 from batchkron.backends.kron_sum import ListedSum
 from batchkron.spec.batch import batch_shape_of
 from batchkron.spec.kron import Array
@@ -114,7 +115,7 @@ class SumPlan(LinearPlan):
             raise ValueError(f"x has {outer} vectors; expected at most {_MAX_GRID_X}")
         assert self._kernel is not None
         grid, values = (outer, min(inner, MAX_GRID_YZ)), {"factors": self.factors, "inner": inner}
-        launch = bound(self._kernel, self._device, 2, "accumulate", grid, **values)
+        launch = launch_of(self._kernel, self._device, 2, "accumulate", grid, **values)
         self._launches[outer, inner] = launch
         return launch
 

@@ -1,4 +1,4 @@
-"""What plans on a device share: kernels bound to arrays, and the ways to call a linear map."""
+"""What plans of linear maps on a device have in common: the ways to call them."""
 
 from __future__ import annotations
 
@@ -9,36 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
     device_errors,
-    load_kernel,
 )
-from batchkron.backends.cuda.runtime.launch import FastPath, Launch
-
-
-def bound(
-    kernel: Kernel,
-    device: int,
-    addresses: int,
-    scalars: str = "",
-    grid: tuple[int, ...] = (),
-    code: Any = None,
-    **values: Any,
-) -> Launch:
-    """Return the launch of a kernel with these values of its arguments.
-
-    ``addresses`` and ``scalars`` are those of `Launch`; ``grid`` by default that of the kernel;
-    ``code`` is the loaded kernel if it is not that of its program.
-    """
-    how, arguments = kernel.launch, kernel.arguments.copy()
-    for name, value in values.items():
-        arguments[name] = value
-    code = code or load_kernel(kernel.program, device)
-    grid = grid or (how.blocks, how.down)
-    return Launch(code, grid, how.threads, how.shared_bytes, arguments, addresses, scalars)
+from batchkron.backends.cuda.runtime.launch import FastPath
 
 
 class LinearPlan(FastPath, ABC):

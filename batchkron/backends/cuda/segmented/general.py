@@ -23,10 +23,11 @@ from batchkron.backends.cuda.segmented.edges import (
     EdgeTable,
     NodeClass,
     SegmentMode,
+    SumsShape,
     column_pitch,
     result_tile,
+    sums_kernel,
 )
-from batchkron.backends.cuda.segmented.kernel import SumsShape, sums_kernel
 from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand where no source is given.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cuda.choose import needed_kernel
 from batchkron.backends.cuda.kernel import Kernel
+from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     Workspaces,
@@ -28,16 +29,16 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
-from batchkron.backends.cuda.runtime.plan import LinearPlan, bound
+from batchkron.backends.cuda.runtime.plan import LinearPlan
 from batchkron.backends.cuda.segmented.edges import (
     EdgeList,
     EdgeTable,
     SegmentMode,
+    SumsShape,
     edge_table,
     laid_out_matrices,
     matrix_words,
 )
-from batchkron.backends.cuda.segmented.kernel import SumsShape
 from batchkron.backends.cuda.segmented.levels import sweep_levels
 from batchkron.spec.kron import Array
 from batchkron.spec.segmented import SegmentedSpec
@@ -153,7 +154,7 @@ class EdgeSums(LinearPlan):
         values |= {"nodes": len(table.targets), "nodes_by_group_count": nodes}
         values["matrices"] = self._matrices.data.ptr
         grid = blocks, min(slabs, MAX_GRID_YZ), min(tiling.pieces, MAX_GRID_YZ)
-        return bound(kernel, self._device, 3, "accumulate", grid, **values)
+        return launch_of(kernel, self._device, 3, "accumulate", grid, **values)
 
     def _start(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool

@@ -23,9 +23,10 @@ from batchkron.backends.cuda.segmented.edges import (
     NUM_GROUP_COUNTS,
     EdgeTable,
     SegmentMode,
+    SumsShape,
     column_pitch,
+    sums_kernel,
 )
-from batchkron.backends.cuda.segmented.kernel import SumsShape, sums_kernel
 from batchkron.spec.kron import Array
 
 # Numbers below were chosen by hand where no source is given.

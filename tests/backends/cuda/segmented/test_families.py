@@ -10,8 +10,7 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.choose import families, needed_kernel
 from batchkron.backends.cuda.kernel_family import without
-from batchkron.backends.cuda.segmented.edges import EdgeList, edge_table
-from batchkron.backends.cuda.segmented.kernel import SumsShape
+from batchkron.backends.cuda.segmented.edges import EdgeList, SumsShape, edge_table
 
 DEVICE, FAMILIES = DEVICES["90"], families("segmented")
 chosen = partial(needed_kernel, "segmented")
