@@ -31,7 +31,6 @@ from batchkron.backends.cuda.batch.passes import (
     thread_element_counts,
 )
 from batchkron.backends.cuda.kernel import Family, Kernel
-from batchkron.backends.cuda.kernel import Kernel as DeviceKernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
 from batchkron.backends.cuda.tuning.search import Launched
@@ -224,14 +223,11 @@ def registers_kernel(
     """Return the kernel of a variant, by default of the least estimated time; None if none fits.
 
     By default only the number of elements that a thread holds is chosen by estimates; all else
-    follows from the sizes (see `tile`).
+    follows from the sizes (see `register_tiling`).
     """
     if not can_have_records(shape):
         return None
-    if variant is None:
-        tiling = register_tiling(shape, device)
-    else:
-        tiling = tiling_of(shape, variant, device)
+    tiling = tiling_of(shape, variant, device) if variant else register_tiling(shape, device)
     if tiling is None:
         return None
     program, chosen = _program(shape.dtype, tiling), variant or _variant_of(0, tiling)
@@ -240,34 +236,6 @@ def registers_kernel(
 
 
 REGISTERS = Family("batch", "registers", registers_kernel)
-
-
-def register_variants(shape: BatchShape, device: DeviceLimits) -> Iterator[RegisterVariant]:
-    """Yield a variant for each number of elements that a thread may hold."""
-    for held in thread_element_counts(shape.dtype.itemsize):
-        tiling = register_tiling(shape, device, held)
-        if tiling is not None:
-            yield _variant_of(held, tiling)
-
-
-def near_variants(
-    shape: BatchShape, centre: RegisterVariant, changes: int, device: DeviceLimits
-) -> Iterator[RegisterVariant]:
-    """Yield variants that differ from one in up to ``changes`` numbers, the nearest first."""
-    now = astuple(centre)[1:]
-    blocks = sorted({centre.block, *_BLOCKS})
-    group_counts = [1 << bit for bit in range(max(blocks).bit_length())]
-    groups = sorted({centre.groups_per_output, *group_counts})
-    found = []
-    for values in product(blocks, _STAGES, groups, (0, 1)):
-        changed = sum(value != old for value, old in zip(values, now, strict=True))
-        if 0 < changed <= changes:
-            pairs = zip(values[:3], now[:3], strict=True)
-            found.append((changed, sum(abs(math.log2(a / b)) for a, b in pairs), values))
-    for _, _, values in sorted(found):
-        variant = RegisterVariant(centre.held, *values)
-        if tiling_of(shape, variant, device) is not None:
-            yield variant
 
 
 def _variant_of(held: int, tiling: RegisterTiling) -> RegisterVariant:
@@ -318,7 +286,7 @@ def read_variant(data: Any) -> RegisterVariant | None:
 class BatchSpace:
     """All variants for a batch list, the most promising ones first."""
 
-    def __init__(self, kernel: DeviceKernel, device: DeviceLimits) -> None:
+    def __init__(self, kernel: Kernel, device: DeviceLimits) -> None:
         """Take the kernel that is used without tuning."""
         self._shape, self._device = kernel.work, device
         self.rule = kernel.variant
@@ -334,9 +302,29 @@ class BatchSpace:
         The first one gives a variant for each number of elements that a thread may hold; the others
         change a few numbers of the best one.
         """
-        yield lambda best: register_variants(self._shape, self._device)
+        yield self._held
         for changes in _CHANGED_NUMBERS:
             yield partial(self._near, changes)
 
-    def _near(self, changes: int, best: RegisterVariant) -> Iterable[RegisterVariant]:
-        return near_variants(self._shape, best, changes, self._device)
+    def _held(self, best: RegisterVariant) -> Iterator[RegisterVariant]:
+        for held in thread_element_counts(self._shape.dtype.itemsize):
+            tiling = register_tiling(self._shape, self._device, held)
+            if tiling is not None:
+                yield _variant_of(held, tiling)
+
+    def _near(self, changes: int, best: RegisterVariant) -> Iterator[RegisterVariant]:
+        """Yield variants that differ from one in up to ``changes`` numbers, the nearest first."""
+        now = astuple(best)[1:]
+        blocks = sorted({best.block, *_BLOCKS})
+        powers = [1 << bit for bit in range(max(blocks).bit_length())]
+        groups = sorted({best.groups_per_output, *powers})
+        found = []
+        for values in product(blocks, _STAGES, groups, (0, 1)):
+            changed = sum(value != old for value, old in zip(values, now, strict=True))
+            if 0 < changed <= changes:
+                pairs = zip(values[:3], now[:3], strict=True)
+                found.append((changed, sum(abs(math.log2(a / b)) for a, b in pairs), values))
+        for _, _, values in sorted(found):
+            variant = RegisterVariant(best.held, *values)
+            if tiling_of(self._shape, variant, self._device) is not None:
+                yield variant

@@ -25,7 +25,7 @@ from batchkron.backends.cuda.explicit.kernel import (
 from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kernel_launch import launch_of
-from batchkron.backends.cuda.runtime.calls import call_workspace
+from batchkron.backends.cuda.runtime.calls import KnownCalls, call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -41,8 +41,6 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.launch import Launch, LaunchSequence, LaunchStep, Place
 from batchkron.spec.explicit import explicit_product
 from batchkron.spec.kron import SUPPORTED_DTYPES, ready
-
-_MAX_CACHED_PRODUCTS = 256  # shapes whose launches are cached; chosen by hand
 
 
 def kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArray:
@@ -173,7 +171,7 @@ class _FastProduct:
         chain.run(addresses, out)
 
 
-_products: dict[tuple[Any, ...], _FastProduct] = {}  # by what `_fast_kron` looks at
+_products = KnownCalls()  # by what `_fast_kron` looks at
 
 
 def _learn(
@@ -189,8 +187,6 @@ def _learn(
     )
     if not plain or factors[0].dtype not in SUPPORTED_DTYPES:
         return None
-    if len(_products) >= _MAX_CACHED_PRODUCTS:
-        _products.clear()
     product = _products[layouts] = _FastProduct(factors, device)
     return product
 
@@ -318,7 +314,7 @@ def _launch(
     return launch_of(kernel, device, shape.addresses)
 
 
-for _clear in (_products.clear, _chain.cache_clear, _launch.cache_clear):
+for _clear in (_chain.cache_clear, _launch.cache_clear):
     forget_by(_clear)
 
 
