@@ -169,10 +169,7 @@ def _by_passes(
 def _resolve_alias(vector: Array, written: Array, name: str, k: int) -> Array:
     """Return ``vector``, or ``written`` itself if both are views of exactly the same elements.
 
-    Raises
-    ------
-    ValueError
-        If they overlap in memory otherwise.
+    Raises `ValueError` if they overlap in memory otherwise.
     """
     if vector is written or not array_module(written).may_share_memory(vector, written):
         return vector

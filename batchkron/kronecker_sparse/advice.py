@@ -165,12 +165,8 @@ def checked_rates(
 ) -> tuple[CostTable, Mapping[Way, Rates]]:
     """Return the table of a device, and its rates of products in a dtype and layout, by `Way`.
 
-    Raises
-    ------
-    TypeError
-        If no times of the dtype were measured.
-    ValueError
-        If the device is unknown.
+    Raises `TypeError` if no times of the dtype were measured. `ValueError` if the device is
+    unknown.
     """
     if device not in _DEVICES:
         raise ValueError(f"device is {device!r}; expected 'cpu' or 'cuda'")

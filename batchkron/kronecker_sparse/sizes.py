@@ -10,12 +10,7 @@ import numpy as np
 def checked_size(value: Any, name: str) -> int:
     """Return a size, an integer of at least 1.
 
-    Raises
-    ------
-    TypeError
-        If it is not an integer.
-    ValueError
-        If it is less than 1.
+    Raises `TypeError` if it is not an integer. `ValueError` if it is less than 1.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} is {value!r}; expected an integer")
@@ -27,10 +22,7 @@ def checked_size(value: Any, name: str) -> int:
 def exponent(N: int, t: int = 1) -> int:
     """Return L, at least 1, of N = 2^L t.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises `ValueError` if there is none.
     """
     power, rest = divmod(N, t)
     if rest or power < 2 or power & (power - 1):

@@ -147,11 +147,7 @@ class Electric:
 class ElectricComponent:
     """One component of an electric field, a function of all its positions.
 
-    Attributes
-    ----------
-    electric : Electric
-    axis : Axis
-        The position along which it points.
+    ``axis``: the position along which it points.
     """
 
     electric: Electric

@@ -56,12 +56,8 @@ class Rates(NamedTuple):
 class CostTable:
     """The rates of one device.
 
-    Attributes
-    ----------
-    machine : str
-        Where the times were measured.
-    rates : mapping
-        By "dtype layout", such as "float32 batch-first", then by `Way`.
+    ``machine``: where the times were measured.
+    ``rates``: by "dtype layout", such as "float32 batch-first", then by `Way`.
     """
 
     machine: str

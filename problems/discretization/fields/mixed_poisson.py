@@ -39,18 +39,14 @@ MAX_FUNCTIONS = 4096
 class _AxisSolution(NamedTuple):
     """Matrices of one axis, in orthonormal nodal functions of the finest cells.
 
-    Attributes
-    ----------
-    eigenvalues : ndarray, shape (cells n,), float64
-        Those of S; exactly 0 for the constants of a periodic axis.
-    vectors : ndarray, shape (cells n, cells n), float64
-        The eigenvectors as columns.
-    field : ndarray, shape (cells (n + 1), cells n), float64
-        M⁻¹ Kᵀ times the eigenvectors, with functions of degree p + 1.
-    source : ndarray, shape (2, cells n), float64
-        What potentials 1 at the lower and at the upper end add to ρ, times the vectors.
-    of_ends : ndarray, shape (cells (n + 1), 2), float64
-        And what they add to the field.
+    ``eigenvalues`` (ndarray, shape (cells n,), float64): those of S; exactly 0 for the constants of
+      a periodic axis.
+    ``vectors`` (ndarray, shape (cells n, cells n), float64): the eigenvectors as columns.
+    ``field`` (ndarray, shape (cells (n + 1), cells n), float64): M⁻¹ Kᵀ times the eigenvectors,
+      with functions of degree p + 1.
+    ``source`` (ndarray, shape (2, cells n), float64): what potentials 1 at the lower and at the
+      upper end add to ρ, times the vectors.
+    ``of_ends`` (ndarray, shape (cells (n + 1), 2), float64): and what they add to the field.
     """
 
     eigenvalues: Values
@@ -118,32 +114,19 @@ def _jump(shapes: Values, width: float, periodic: bool) -> Values:
 class MixedPoisson:
     """The map from a density to the field E of -Δφ = density - background, E = -∇φ.
 
-    Parameters
-    ----------
-    axes : sequence of Axis
-        The d positions.
-    levels : sequence of int
-        Their finest levels.
-    degree : int
-        Degree p of densities.
-    periodic : sequence of bool
-        Which of the positions are periodic.
-    background : float or None
-        None is the mean of the density.
-    potential : sequence of (float, float)
-        φ at the ends of each position.
-    points : sequence of ndarray, shape (points_k,), float64
-        Coordinates along each position, at whose combinations the field is asked for. They are not
-        at edges of cells, or moved into theirs.
-    device : {"cpu", "cuda"}
+    ``axes``: the d positions.
+    ``levels``: their finest levels.
+    ``degree``: degree p of densities.
+    ``periodic``: which of the positions are periodic.
+    ``background``: None is the mean of the density.
+    ``potential``: φ at the ends of each position.
+    ``points`` (sequence of ndarray, shape (points_k,), float64): coordinates along each position,
+      at whose combinations the field is asked for. They are not at edges of cells, or moved into
+      theirs.
+    ``device`` ({"cpu", "cuda"}).
 
-    Raises
-    ------
-    ValueError
-        If a position has more than 4096 functions.
+    Raises `ValueError` if a position has more than 4096 functions.
 
-    Notes
-    -----
     Each evaluation has products with a dense matrix for each axis, one to eigenvectors, and one
     for each component to points: O(Σ_k N_k) operations for each of the Π N_k functions.
     """
@@ -269,13 +252,8 @@ class MixedPoisson:
 class _Component(NamedTuple):
     """The map from φ by eigenvectors to a component of E, and what does not depend on φ.
 
-    Attributes
-    ----------
-    operator : KroneckerProduct
-    fixed : ndarray
-        The field of the potential at the ends and of a given background.
-    of_one : ndarray
-        That of the density 1.
+    ``fixed``: the field of the potential at the ends and of a given background.
+    ``of_one``: that of the density 1.
     """
 
     operator: KroneckerProduct

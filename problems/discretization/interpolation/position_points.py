@@ -33,29 +33,16 @@ class PositionPoints:
     the positions keeps its integral over the other axes to that of the same multiplication there:
     if this integral is zero, it stays zero.
 
-    Parameters
-    ----------
-    axes : sequence of Axis
-        All axes.
-    positions : sequence of int
-        The numbers of those with points.
-    grid : SparseGrid
-        A grid that is closed downward.
-    degree : int
-        Degree of states.
-    device : {"cpu", "cuda"}
-        Where vectors are.
+    ``axes``: all axes.
+    ``positions``: the numbers of those with points.
+    ``grid``: a grid that is closed downward.
+    ``degree``: degree of states.
+    ``device`` ({"cpu", "cuda"}): where vectors are.
+    ``along`` (tuple of ndarray, shape (cells_k m,), float64): the coordinates of all points along
+      each position; those at edges of cells are moved into theirs.
 
-    Attributes
-    ----------
-    along : tuple of ndarray, shape (cells_k m,), float64
-        The coordinates of all points along each position; those at edges of cells are moved into
-        theirs.
-
-    Raises
-    ------
-    ValueError
-        If the grid is not closed downward, or there is no set of points for the degree.
+    Raises `ValueError` if the grid is not closed downward, or there is no set of points for the
+    degree.
     """
 
     def __init__(

@@ -32,28 +32,13 @@ Values = NDArray[np.float64]
 class ElectricValues:
     """The values of an electric field at points of the positions, for states of a grid.
 
-    Parameters
-    ----------
-    electric : Electric
-    periodic : sequence of bool
-        Which of its positions are periodic.
-    axes : sequence of Axis
-        All axes of the state.
-    grid : SparseGrid
-    degree : int or tuple of int
-        All axes must have the same.
-    masses : sequence of (ndarray or None)
-        Mass blocks of the axes with a volume element.
-    device : {"cpu", "cuda"}
-
-    Attributes
-    ----------
-    degree : int
-        That of all axes.
-    points : PositionPoints
-        The points, and the maps between values there and states.
-    positions : tuple of int
-        The numbers of the positions, ascending.
+    ``periodic``: which of its positions are periodic.
+    ``axes``: all axes of the state.
+    ``degree``: that of all axes, which must have the same.
+    ``masses``: mass blocks of the axes with a volume element.
+    ``device`` ({"cpu", "cuda"}).
+    ``points``: the points, and the maps between values there and states.
+    ``positions``: the numbers of the positions, ascending.
     """
 
     def __init__(
@@ -152,10 +137,6 @@ class ElectricOfState:
     """The sum of all terms with electric fields of a problem, which may have none, for a state.
 
     On a device it is a CUDA graph after a few calls, if no term depends on time.
-
-    Parameters
-    ----------
-    problem : ProblemValue
     """
 
     def __init__(self, problem: ProblemValue) -> None:
@@ -192,8 +173,6 @@ class ElectricOfState:
 class _Sum:
     """The sum as a device captures it; it does not refer to the graph that it becomes.
 
-    Notes
-    -----
     What acts along the other axes is applied first, then the field multiplies values at points of
     the positions: between these the state has values at points that its grid does not have for all
     functions of the other axes.
