@@ -25,8 +25,7 @@ from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
 from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
 from .guards.step_doubling import watched
-from .history import History
-from .observation.observers import Observer
+from .observation.observers import History, Observer
 from .observation.progress import make_progress
 from .operator_checks.linearity import refuse_nonlinear
 from .operator_checks.stability import check_stability
@@ -150,7 +149,7 @@ class Run:
             refuse_of_one_grid(integration, self._observer, preconditioner)
             suggested = dt is None and not integration.note
             self._follower, integration = first_grid(integration, rule, follows_grid=suggested)
-        self._keeps_grids = rule is not None and file.path is not None
+        self._keeps_grids = rule is not None and checkpoint is not None
         if integration.method.implicit:
             refuse_nonlinear(integration)
         factory = partial(stepper_factory, solver=solver, preconditioner=preconditioner)

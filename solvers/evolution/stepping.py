@@ -46,6 +46,7 @@ class Stepping:
     ``control``: the times and the number of the steps.
     ``trial``: the state, and steps that are tried.
     ``dense``: the solution inside the last step, where the observer needs it.
+    ``takes_several``: whether it saves time to take several steps before looking at any of them.
     ``growth``, ``doubling`` (guard): what looks for instability; ``doubling`` may be None.
     ``instability``: a guard's text if the last step shows instability.
     ``event``: the terminal event, if one has ended the run.
@@ -77,6 +78,7 @@ class Stepping:
         self.dense: StepInterpolant | None = None
         if self._observer.interpolates:
             self.dense = StepInterpolant(integration.problem, stepper, u, ranks)
+        self.takes_several = not estimates and self.dense is None and self.trial.takes_several
         self._observer.move(integration.problem)
 
     def save(self) -> tuple[Any, ...]:
@@ -90,12 +92,6 @@ class Stepping:
     @property
     def _guards(self) -> tuple[Guard, ...]:
         return (self.growth,) if self.doubling is None else (self.growth, self.doubling)
-
-    @property
-    def takes_several(self) -> bool:
-        """Whether it saves time to take several steps before looking at any of them."""
-        is_fixed = isinstance(self.control, FixedSteps)
-        return is_fixed and self.dense is None and self.trial.takes_several
 
     def take_several(self, most: int, record: Callable[[float], None]) -> bool:
         """Take several steps, without looking at what is between them, if guards allow it.

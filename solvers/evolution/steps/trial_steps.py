@@ -40,6 +40,7 @@ class TrialSteps:
     ``end`` (ndarray, shape (N,)): the state at its end; ``u`` itself if the method works in place.
     ``in_place``: whether the method overwrites the state.
     ``size``: ‖u‖₂.
+    ``takes_several``: whether it saves time to take several steps before looking at any of them.
     ``not_physical``: the error by which the right-hand side ended the last trial step.
     """
 
@@ -54,6 +55,7 @@ class TrialSteps:
         self._end_size = math.nan
         self.not_physical: NotPhysicalError | None = None
         stepper.measures = is_plain(u)
+        self.takes_several = stepper.measures and stepper.is_faster_ahead
         if self._embedded is not None:
             self._embedded.estimates = estimates
             self.end = np.empty_like(u)
@@ -127,11 +129,6 @@ class TrialSteps:
             _copy(self.end, self.u)
             self._embedded.accept()
         self._size = self._end_size
-
-    @property
-    def takes_several(self) -> bool:
-        """Whether it saves time to take several steps before looking at any of them."""
-        return self._stepper.measures and self._stepper.is_faster_ahead
 
     def take_several(self, steps: Sequence[StepTimes]) -> list[float] | None:
         """Take steps one after the other without looking at what is between them.
