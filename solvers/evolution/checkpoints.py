@@ -10,10 +10,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -67,22 +66,10 @@ class CheckpointError(OSError):
     kept: bool
 
 
-@dataclass(frozen=True)
-class CheckpointFile:
-    """The file of checkpoints, and how often they are written.
-
-    ``path``: the file; None writes nothing.
-    ``steps``: steps from one checkpoint to the next, counted from t0.
-    ``seconds``: wall-clock seconds from one checkpoint to the next. If both are None, only one is
-      written, at the end of the run.
-    ``at_end``: whether the last state is always written; False if only that of a run that is
-      stopped, or that an exception ends after some step.
-    """
-
-    path: Path | None
-    steps: int | None = None
-    seconds: float | None = None
-    at_end: bool = True
+CheckpointFile: TypeAlias = tuple[Path | None, int | None, float | None, bool]
+"""The file of checkpoints, None if none are written; the steps, or the wall-clock seconds, from one
+checkpoint to the next, counted from t0, both None if only the last state is written; and whether
+that always is, or only in a run that is stopped, or that an exception ends after some step."""
 
 
 def as_checkpoint_file(
@@ -98,7 +85,7 @@ def as_checkpoint_file(
     ``every`` (int, float, timedelta or None): an int is a number of steps; a float or a timedelta
       is wall-clock time (a float in seconds); None writes only at the end of the run.
     ``integration``: of the run; if ranks share its state, rank 0 writes the file.
-    ``at_end``: as of `CheckpointFile`.
+    ``at_end``: whether the last state is always written.
 
     Raises `ValueError` if ``every`` is not positive or given without a path, the path cannot be
     written, another file would be overwritten, or a checkpoint of this size could not be read back.
@@ -108,12 +95,8 @@ def as_checkpoint_file(
     if path is None:
         if every is not None:
             raise ValueError("checkpoint_every needs checkpoint, the path of the file to write.")
-        return CheckpointFile(None)
-    file, state, ranks = (
-        CheckpointFile(Path(path), steps, seconds, at_end),
-        integration.u,
-        integration.ranks,
-    )
+        return None, None, None, at_end
+    state, ranks = integration.u, integration.ranks
     resumed = integration.resumed
     is_whole = resumed is not None and resumed.grid is not None  # not yet divided
     unknowns = state.size if is_whole else integration.unknowns
@@ -131,7 +114,7 @@ def as_checkpoint_file(
             f"checkpoint is given, but the state has dtype {state.dtype}, and only real states "
             "can be saved; leave checkpoint out."
         )
-    return file
+    return Path(path), steps, seconds, at_end
 
 
 class SavedState(NamedTuple):
@@ -180,14 +163,15 @@ class Checkpoints:
         state: Callable[[], SavedState],
         problem_hash: str = "",
     ) -> None:
-        self._file, self._integration, self._state = file, integration, state
+        self._path, self._steps, self._seconds, self._at_end = file
+        self._integration, self._state = integration, state
         self._ranks = integration.ranks
         self._failure: OSError | None = None  # why the last checkpoint could not be written
         self._tried_at = time.monotonic()
         self.written: tuple[int, float] | None = None
         self._is_due = False  # whether the state at the next adaptation is to be written
         self._problem_hash = problem_hash
-        if file.path is not None and not problem_hash:
+        if self._path is not None and not problem_hash:
             problem = integration.problem
             self._problem_hash = identification(problem, problem.initial)
 
@@ -203,7 +187,7 @@ class Checkpoints:
         if not isinstance(error, Exception) or self._ranks is not None:
             return
         with contextlib.suppress(Exception):  # so that the user sees the error that ended the run
-            if self._file.at_end or self._state().point.step > self._integration.first_step:
+            if self._at_end or self._state().point.step > self._integration.first_step:
                 self.save()
         if self._failure is not None:
             error.add_note(self._what_is_missing(self._failure))
@@ -219,11 +203,10 @@ class Checkpoints:
         CheckpointWarning
             If it cannot be written; of several failures in a row, only at the first.
         """
-        file = self._file
-        if file.steps is not None:
-            due = step % file.steps == 0
-        elif file.seconds is not None:
-            due = time.monotonic() - self._tried_at >= file.seconds
+        if self._steps is not None:
+            due = step % self._steps == 0
+        elif self._seconds is not None:
+            due = time.monotonic() - self._tried_at >= self._seconds
             if self._ranks is not None:  # by the clock of one of them
                 due = any_over(self._ranks, due and self._ranks.rank == 0)
         else:
@@ -241,7 +224,7 @@ class Checkpoints:
 
     def steps_left(self, step: int) -> int:
         """Return how many steps there are until the next checkpoint that comes after some steps."""
-        steps = self._file.steps
+        steps = self._steps
         return sys.maxsize if steps is None else steps - step % steps
 
     def write_last(self, state: SavedState | None = None) -> None:
@@ -254,7 +237,7 @@ class Checkpoints:
         Raises `OSError` if it cannot be written. `ValueError` if it is not finite, or there is no
         file.
         """
-        if self._file.path is None:
+        if self._path is None:
             raise ValueError("there is no file for it: give the run a checkpoint=")
         state = self._state()
         if any_over(self._ranks, not np.isfinite(state.u).all()):
@@ -265,7 +248,7 @@ class Checkpoints:
 
     def close(self, status: EvolveStatus) -> None:
         """Write the final state, unless it is lost or the state before a terminal event was."""
-        wanted = self._file.at_end or status is EvolveStatus.STOPPED
+        wanted = self._at_end or status is EvolveStatus.STOPPED
         if wanted and not status.is_lost and status is not EvolveStatus.EVENT:
             self.write_last()
 
@@ -283,14 +266,14 @@ class Checkpoints:
             f"{self._what_is_missing(self._failure)} The run has ended as '{result.status}' at "
             f"step {result.steps}, t = {result.t:.6g}."
         )
-        error = CheckpointError(self._failure.errno, text, str(self._file.path))
+        error = CheckpointError(self._failure.errno, text, str(self._path))
         error.result, error.kept = result, self.written is not None
         error.add_note("The end of the run is in the attribute `result` of this error.")
         raise error from self._failure
 
     def _write(self, state: SavedState, *, is_last: bool = False) -> None:
         """Write a checkpoint unless its step has one; ``is_last`` suppresses the warning."""
-        path, step, t, ranks = self._file.path, state.point.step, state.t, self._ranks
+        path, step, t, ranks = self._path, state.point.step, state.t, self._ranks
         if path is None or (self.written is not None and step == self.written[0]):
             return
         whole = state.u if ranks is None else state.problem.gather(state.u, root=0)
@@ -351,7 +334,7 @@ class Checkpoints:
     @property
     def _kept(self) -> str:
         """A description of the last checkpoint that was written."""
-        path = self._file.path
+        path = self._path
         if self.written is None:
             if path is not None and path.exists():
                 return f"{path} is as it was before the run."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -19,7 +19,6 @@ _Result = TypeVar("_Result", bound="LeastSquaresResult")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, eq=False)
 class LeastSquaresResult:
     """A result that unpacks as SciPy's tuple."""
 
@@ -63,7 +62,7 @@ def in_kind_of(solve: Callable[[Any, Any, Any], _Result], A: Any, b: Any, x0: An
         return array_module(x).ascontiguousarray(x)
 
     x = in_kind(solution, common_kind(A=A, b=b, x0=x0), A, b, x0)
-    return replace(found[0], x=x)  # type: ignore[call-arg]
+    return replace(found[0], x=x)  # type: ignore[type-var]
 
 
 _PARTS = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from batchkron.problems import LinearProblem, Problem
     from batchkron.solvers import Adapt
 
-__all__ = ["AdaptRequest", "adapt_options", "adapt_request"]
+__all__ = ["AdaptRule", "adapt_options", "adapt_rule"]
+
+AdaptRule: TypeAlias = Callable[[Any], "Adapt | None"]
+"""Returns the rule by which the grid of a problem follows the solution; None for none."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -94,46 +98,37 @@ def adapt_options(command: _Command) -> _Command:
     return command
 
 
-@dataclass(frozen=True)
-class AdaptRequest:
-    """What options say about the rule by which the grid follows the solution.
+def _rule(given: dict[str, Any], fixed: bool, problem: Problem | LinearProblem) -> Adapt | None:
+    """Return the rule for a problem: its own, changed by given arguments; None for none.
 
-    ``given``: the arguments of `Adapt` that are given.
-    ``fixed``: whether the grid shall not change, whatever the problem's file says.
+    ``fixed`` says that the grid shall not change, whatever the problem's file says.
+
+    Raises `CommandError` if options are given without a tolerance, or have a wrong value, or the
+    problem is a batch list.
     """
+    from batchkron.problems import LinearProblem
+    from batchkron.solvers import Adapt
+    from batchkron.solvers.evolution.adapt.adapt import rule_of_run
 
-    given: dict[str, Any] = field(default_factory=dict)
-    fixed: bool = False
-
-    def rule(self, problem: Problem | LinearProblem) -> Adapt | None:
-        """Return the rule for a problem: its own, changed by the options; None for none.
-
-        Raises `CommandError` if options are given without a tolerance, or have a wrong value, or
-        the problem is a batch list.
-        """
-        from batchkron.problems import LinearProblem
-        from batchkron.solvers import Adapt
-        from batchkron.solvers.evolution.adapt.adapt import rule_of_run
-
-        if self.fixed:
-            return None
-        if self.given and isinstance(problem, LinearProblem):
-            raise CommandError(
-                f"{problem.name} is a batch list without a grid that could follow the solution; "
-                f"leave {_word(self.given)} out."
-            )
-        own = rule_of_run(problem, None)
-        with usage_errors():
-            if own is not None:
-                return replace(own, **self.given)
-            if not self.given:
-                return None
-            if "tol" in self.given:
-                return Adapt(**self.given)
+    if fixed:
+        return None
+    if given and isinstance(problem, LinearProblem):
         raise CommandError(
-            f"{_word(self.given)} is for grids that follow the solution; give their "
-            "tolerance with --adapt-tol, too."
+            f"{problem.name} is a batch list without a grid that could follow the solution; "
+            f"leave {_word(given)} out."
         )
+    own = rule_of_run(problem, None)
+    with usage_errors():
+        if own is not None:
+            return replace(own, **given)
+        if not given:
+            return None
+        if "tol" in given:
+            return Adapt(**given)
+    raise CommandError(
+        f"{_word(given)} is for grids that follow the solution; give their tolerance with "
+        "--adapt-tol, too."
+    )
 
 
 def _word(given: dict[str, Any]) -> str:
@@ -141,8 +136,8 @@ def _word(given: dict[str, Any]) -> str:
     return {"tol": "--adapt-tol", **_OTHERS}[next(iter(given))]
 
 
-def adapt_request(options: dict[str, Any]) -> AdaptRequest:
-    """Return what options say, and take them out of ``options``.
+def adapt_rule(options: dict[str, Any]) -> AdaptRule:
+    """Return what gives a problem its rule as options say, and take them out of ``options``.
 
     Raises `CommandError` if --no-adapt is given with other options.
     """
@@ -155,4 +150,4 @@ def adapt_request(options: dict[str, Any]) -> AdaptRequest:
         )
     if "keep" in given:
         given["keep"] = [name.strip() for name in given["keep"].split(",")]
-    return AdaptRequest(given, fixed)
+    return partial(_rule, given, fixed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import click
 
@@ -13,20 +13,8 @@ _FACTORS = re.compile(r"([0-9]{1,6})(?:x([0-9]{1,6}))?(?:\^([0-9]{1,2}))?", re.A
 _ROWS = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class KronShape:
-    """A Kron-Matmul: the rows of x, and the shapes (P, Q) of the factors."""
-
-    rows: int
-    factors: tuple[tuple[int, int], ...]
-
-    @property
-    def elements(self) -> int:
-        """Number of elements of x or of the result, whichever is larger."""
-        inputs = outputs = self.rows
-        for P, Q in self.factors:
-            inputs, outputs = inputs * P, outputs * Q
-        return max(inputs, outputs)
+KronShape: TypeAlias = tuple[int, list[tuple[int, int]]]
+"""A Kron-Matmul: the rows of x, and the shapes (P, Q) of the factors."""
 
 
 def kron_shapes(
@@ -52,4 +40,4 @@ def _shape(text: str) -> KronShape:
         raise click.BadParameter(
             f"{text!r} is no shape; expected rows and factors such as 1024:8^5 or 10:52x50,65x20."
         )
-    return KronShape(int(rows), tuple(sizes))
+    return int(rows), sizes

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from batchkron.cli.arguments.adapt import adapt_options, adapt_request
+from batchkron.cli.arguments.adapt import adapt_options, adapt_rule
 from batchkron.cli.arguments.known_names import GALLERY
 from batchkron.cli.arguments.name_types import GALLERY_NAME
 from batchkron.cli.arguments.output_paths import check_name, check_outputs
@@ -86,12 +86,12 @@ def make(
     from batchkron.cli.output.problem_size import describe_size
     from batchkron.problems import save_problem
 
-    request = adapt_request(options)
+    rule_of = adapt_rule(options)
     check_name("the problem", output)
     chosen = chosen_problem(name, degree, level, grid, files=False)
     check_outputs({"the problem": output}, {}, force=force)
     problem = chosen.read()
-    rule = request.rule(problem)
+    rule = rule_of(problem)
     if rule is not None:
         with usage_errors():
             problem = problem.with_adapt(rule)

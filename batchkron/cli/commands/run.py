@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from batchkron.cli.arguments.adapt import adapt_options, adapt_request
+from batchkron.cli.arguments.adapt import adapt_options, adapt_rule
 from batchkron.cli.arguments.known_names import SOLVERS
 from batchkron.cli.arguments.name_types import PRECONDITIONER, PROBLEM, stepper_option
 from batchkron.cli.arguments.output_paths import check_name
@@ -177,7 +177,7 @@ def run(
     from batchkron.cli.running.execute import execute
     from batchkron.cli.running.ranks import ranks_of_run
 
-    settings, ranks = RunOptions(adapt_request=adapt_request(options), **options), ranks_of_run()
+    settings, ranks = RunOptions(adapt_rule=adapt_rule(options), **options), ranks_of_run()
     words = click.get_current_context().meta["batchkron.words"]
     with ranks.together():
         _check_alone(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -152,14 +153,15 @@ def _build(shape: KronShape, columns: bool, dtype: np.dtype[Any], device: str) -
     Raises `CommandError` if the device has too little memory for the vectors.
     """
     chosen: Any = backend_on(device)
-    inputs, outputs = zip(*shape.factors, strict=True)
-    outer, inner = (1, shape.rows) if columns else (shape.rows, 1)
+    rows, factors = shape
+    inputs, outputs = zip(*factors, strict=True)
+    outer, inner = (1, rows) if columns else (rows, 1)
     try:
-        matrices = [np.ones((Q, P), dtype) for P, Q in shape.factors]
+        matrices = [np.ones((Q, P), dtype) for P, Q in factors]
         reserve(chosen.kron_product(matrices), outer, inner)
         chosen.kron_plan(KronSpec(inputs, outputs, outer, inner, dtype)).prepare()
     except MemoryError as error:
-        gigabytes = shape.elements * dtype.itemsize / 1e9
+        gigabytes = rows * max(math.prod(inputs), math.prod(outputs)) * dtype.itemsize / 1e9
         raise CommandError(
             f"the device has no room for several vectors of {gigabytes:.3g} GB; take fewer rows."
         ) from error

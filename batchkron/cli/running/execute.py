@@ -55,7 +55,7 @@ def execute(
         batchkron.set_num_threads(options.threads)
     ranks.choose_device(options.device)
     resumed, whole = ranks.on_each(lambda: _read(chosen, options, files))
-    rule = ranks.on_each(lambda: options.adapt_request.rule(whole))
+    rule = ranks.on_each(lambda: options.adapt_rule(whole))
     with ranks.not_alone():
         problem = _shared(whole, options, ranks)
         cut, watch = plan_shown(whole, options)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchkron.cli.arguments.adapt import AdaptRequest
+from batchkron.cli.arguments.adapt import AdaptRule
 from batchkron.names import SolverName, StepperName
 
 __all__ = ["RunOptions"]
@@ -34,12 +34,12 @@ class RunOptions:
     resume: Path | None
     allow_unstable: bool
     quiet: bool
+    adapt_rule: AdaptRule
     record: tuple[str, ...] = ()
     plot_every: float | None = None
     movie: Path | None = None
     slices: Mapping[str, float] = field(default_factory=dict)
     marginal: tuple[str, ...] = ()
-    adapt_request: AdaptRequest = field(default_factory=AdaptRequest)
 
     @property
     def has_tolerance(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,18 +40,9 @@ from batchkron.operators.validation import (
 )
 from batchkron.spec.kron import Array
 
-
-class _Known(NamedTuple):
-    """Results that an operator of the same terms on another grid can reuse.
-
-    ``grid``, ``hull`` (dict of int to Profiles): for each mode the profiles of the fibres of the
-      grid, and of the grid with added cells.
-    ``sums``: the couplings of sums of its matrices.
-    """
-
-    grid: dict[int, Profiles] = {}  # noqa: RUF012
-    hull: dict[int, Profiles] = {}  # noqa: RUF012
-    sums: MatrixSums = {}  # noqa: RUF012
+# Results that an operator of the same terms on another grid can reuse: for each mode the profiles
+# of the fibres of the grid, and of the grid with added cells; and couplings of sums of matrices.
+_Known: TypeAlias = tuple[dict[int, Profiles], dict[int, Profiles], MatrixSums]
 
 
 def _count_beside(stage: Stage, num_cells: int) -> int:
@@ -153,20 +144,20 @@ class SparseGridOperator(BlockOperator):
         plus_identity: bool = False,
     ) -> None:
         spec = sweep_spec(grid, terms, n, coefficients, transforms, inputs, plus_identity)
-        self._prepare(spec, extend, _Known())
+        self._prepare(spec, extend)
 
     @classmethod
     def _from_spec(cls, spec: SweepSpec) -> SparseGridOperator:
         """Build the operator from validated terms."""
         operator = cls.__new__(cls)
-        operator._prepare(spec, True, _Known())
+        operator._prepare(spec, True)
         return operator
 
-    def _prepare(self, spec: SweepSpec, extend: bool, known: _Known) -> None:
-        grid = Cells(spec.cells, known.grid)
+    def _prepare(self, spec: SweepSpec, extend: bool, known: _Known = ({}, {}, {})) -> None:
+        grid = Cells(spec.cells, known[0])
         ordered = sweep_orders(spec, grid)
-        hull = extended(grid, ordered, spec.matrices, known.hull)
-        sums = dict(known.sums)
+        hull = extended(grid, ordered, spec.matrices, known[1])
+        sums = dict(known[2])
 
         def sweeps_of(some: Sequence[SweepOrder]) -> Stage:
             return needed_sweeps(spec, some, hull, len(grid), sums)
@@ -182,10 +173,10 @@ class SparseGridOperator(BlockOperator):
         self._spec = spec
         self._program = SweepProgram(spec, stage)
         used = {matrix.connections for matrix in spec.matrices}
-        used |= {total.connections for total in sums.values()}
+        used |= {connections for _, connections, _ in sums.values()}
         for profiles in (*grid.profiles.values(), *hull.profiles.values()):
             profiles.forget_others(used)
-        self._known = _Known(grid.profiles, hull.profiles, sums)
+        self._known = grid.profiles, hull.profiles, sums
         self._input_shape = len(grid), spec.input_block_size
         self._output_shape = len(grid), spec.block_size
         self.num_added_cells = num_added
@@ -255,12 +246,12 @@ class SparseGridOperator(BlockOperator):
     @property
     def num_profiles(self) -> int:
         """Number of distinct sets of 1-D cells along the fibres of its sweeps, over all modes."""
-        return sum(map(len, self._known.hull.values()))
+        return sum(map(len, self._known[1].values()))
 
     @property
     def num_new_profiles(self) -> int:
         """Number of these sets whose couplings were computed here: all, except after `on_grid`."""
-        return sum(profiles.num_new for profiles in self._known.hull.values())
+        return sum(profiles.num_new for profiles in self._known[1].values())
 
     @property
     def multiply_adds(self) -> int:

@@ -27,14 +27,9 @@ Mask: TypeAlias = NDArray[np.bool_]  # one entry per cell
 _MAX_MASK_BYTES = 1 << 32
 
 
-class _SumOfMatrices(NamedTuple):
-    """The pairs of cells that a sum of matrices couples, and where it has each matrix's blocks."""
-
-    diagonal: Ids  # 1-D cells of the identity, if it is one of the matrices
-    connections: Connections
-    places: tuple[Ids, ...]  # for each matrix the sum's blocks to which its blocks are added
-
-
+_SumOfMatrices: TypeAlias = tuple[Ids, Connections, tuple[Ids, ...]]
+"""Of a sum of matrices: the 1-D cells of the identity, if it is one of them; the pairs of cells
+that it couples; and for each matrix the sum's blocks to which its blocks are added."""
 MatrixSums: TypeAlias = dict[tuple[int, tuple[int, ...]], _SumOfMatrices]
 """Sums of matrices by (mode, numbers of the matrices)."""
 
@@ -84,16 +79,10 @@ class Branch(NamedTuple):
     rest: Stage
 
 
-@dataclass
-class _Node:
-    """A node of the tree of terms: terms that share the split modes on the path from the root.
-
-    ``sweeps`` are those of terms without further split modes; ``children`` are the upper and lower
-    sweep of the next split mode, with the node of the terms that continue with it.
-    """
-
-    sweeps: list[Sweep] = field(default_factory=list)
-    children: list[tuple[Sweep, Sweep, _Node]] = field(default_factory=list)
+_Node: TypeAlias = tuple[list[Sweep], list[tuple[Sweep, Sweep, "_Node"]]]
+"""A node of the tree of terms, which share the split modes on the path from the root: the sweeps of
+terms without further split modes; and the upper and lower sweep of each next split mode, with the
+node of the terms that continue with it."""
 
 
 def needed_sweeps(
@@ -134,7 +123,7 @@ class _Builder:
 
     def node(self, items: Sequence[tuple[tuple[ModeMatrix, ...], SweepOrder]]) -> _Node:
         """Return the node for pairs of remaining split modes and the order they belong to."""
-        node = _Node()
+        node: _Node = ([], [])
         last: dict[int, list[SweepOrder]] = {}
         first: dict[ModeMatrix, list[tuple[tuple[ModeMatrix, ...], SweepOrder]]] = {}
         for rest, order in items:
@@ -144,25 +133,25 @@ class _Builder:
                 last.setdefault(order.full[0], []).append(order)
         for mode, ending in last.items():
             pairs = tuple((order.full[1], order.term) for order in ending)
-            node.sweeps.append(self._sweep(mode, "full", pairs))
+            node[0].append(self._sweep(mode, "full", pairs))
         for (mode, matrix), following in first.items():
             upper = self._sweep(mode, "upper", ((matrix, -1),))
             lower = self._sweep(mode, "lower", ((matrix, -1),))
-            node.children.append((upper, lower, self.node(following)))
+            node[1].append((upper, lower, self.node(following)))
         return node
 
     def _sweep(self, mode: int, part: Part, pairs: tuple[tuple[int, int], ...]) -> Sweep:
         matrices = tuple(matrix for matrix, _ in pairs)
-        total = self._sum_of(mode, matrices)
+        _, connections, places = self._sum_of(mode, matrices)
         if (mode, part, matrices) not in self._found:
-            edges = self._hull.fibres(mode).edges(total.connections, part)
+            edges = self._hull.fibres(mode).edges(connections, part)
             self._found[mode, part, matrices] = edges
-        return Sweep(mode, self._found[mode, part, matrices], pairs, total.places)
+        return Sweep(mode, self._found[mode, part, matrices], pairs, places)
 
     def _sum_of(self, mode: int, matrices: tuple[int, ...]) -> _SumOfMatrices:
         diagonal = np.unique(self._hull.cells[:, mode]) if -1 in matrices else np.zeros(0, np.int64)
         found = self._sums.get((mode, matrices))
-        if found is None or not np.array_equal(found.diagonal, diagonal):
+        if found is None or not np.array_equal(found[0], diagonal):
             identity = Connections(diagonal, diagonal)
             parts = [self._spec.matrices[m].connections if m >= 0 else identity for m in matrices]
             found = _sum_of(diagonal, parts)
@@ -173,7 +162,7 @@ class _Builder:
 def _sum_of(diagonal: Ids, parts: Sequence[Connections]) -> _SumOfMatrices:
     """Return the distinct pairs of cells of all parts, and the index of each part's pairs."""
     if len(parts) == 1:
-        return _SumOfMatrices(diagonal, parts[0], (narrow(np.arange(len(parts[0].rows))),))
+        return diagonal, parts[0], (narrow(np.arange(len(parts[0].rows))),)
     rows = np.concatenate([part.rows for part in parts])
     columns = np.concatenate([part.columns for part in parts])
     order = np.lexsort((columns, rows))
@@ -184,7 +173,7 @@ def _sum_of(diagonal: Ids, parts: Sequence[Connections]) -> _SumOfMatrices:
     places[order] = np.cumsum(opens) - 1
     stops = np.cumsum([len(part.rows) for part in parts])
     distinct = Connections(rows[opens], columns[opens])
-    return _SumOfMatrices(diagonal, distinct, tuple(np.split(narrow(places), stops[:-1])))
+    return diagonal, distinct, tuple(np.split(narrow(places), stops[:-1]))
 
 
 class _Stages:
@@ -205,13 +194,13 @@ class _Stages:
                 "(a Problem's form 'batch')"
             )
         stage = Stage(np.zeros_like(given), np.zeros_like(given))
-        for sweep in node.sweeps:
+        for sweep in node[0]:
             kept = sweep.where(given[sweep.edges.inputs] & wanted[sweep.edges.outputs])
             if len(kept.edges.inputs):
                 stage.sweeps.append(kept)
                 stage.needed[kept.edges.inputs] = True
                 stage.made[kept.edges.outputs] = True
-        for upper, lower, child in node.children:
+        for upper, lower, child in node[1]:
             self._add_upper(stage, upper.where(given[upper.edges.inputs]), child, wanted)
             self._add_lower(stage, lower.where(wanted[lower.edges.outputs]), child, given)
         return stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +27,9 @@ _KNOWN: OrderedDict[tuple[object, ...], Parts] = OrderedDict()  # the oldest are
 _MAX_KNOWN = 64  # largest number of cached pairs of matrices (20 × 20); chosen by hand
 
 
-@dataclass(frozen=True)
-class Worst:
-    """The component that a step amplifies most, relative to the solution.
-
-    ``excess``: see `excess_growth`.
-    ``factor``: the factor by which the step multiplies it.
-    ``rate``: the rate with which the solution changes it.
-    """
-
-    excess: float
-    factor: float = math.inf
-    rate: float = 0.0
+Worst: TypeAlias = tuple[float, float, float]
+"""Of the component that a step amplifies most, relative to the solution: by how much, see
+`excess_growth`; the factor of the step; and the rate with which the solution changes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +68,14 @@ def _worst(
         try:
             steps = tableau.step_matrix(dt * explicit, dt * implicit)
         except np.linalg.LinAlgError:
-            return Worst(math.inf)
+            return math.inf, math.inf, 0.0
         if not np.isfinite(steps).all():
-            return Worst(math.inf)
+            return math.inf, math.inf, 0.0
         factors, vectors = np.linalg.eig(steps)
         rates = (vectors.conj() * (whole @ vectors)).sum(axis=-2).real
         excess = excess_growth(factors, dt * rates).ravel()
     k = int(np.argmax(excess))
-    return Worst(float(excess[k]), float(np.abs(factors).flat[k]), float(rates.flat[k]))
+    return float(excess[k]), float(np.abs(factors).flat[k]), float(rates.flat[k])
 
 
 def krylov_parts(problem: HomogeneousProblem, t: float, ranks: Ranks | None) -> Parts | None:

@@ -110,7 +110,7 @@ class _Check:
         return parts.is_complete and all(self._allows(found, dt) for found in worst)
 
     def _allows(self, worst: Worst, dt: float) -> bool:
-        return is_stable(worst.excess, dt, self._length)
+        return is_stable(worst[0], dt, self._length)
 
     def _by_projection(self, parts: list[Parts]) -> StepCheck:
         """Check the step by projected problems that are whole ones."""
@@ -122,8 +122,8 @@ class _Check:
         if stable(dt):
             return None, stable(dt / SAFE_FRACTION) and len(parts) == 1
         found = (known.worst(self._tableau, dt) for known in parts)
-        worst = max(found, key=lambda one: one.excess)
-        return self._refusal(worst.factor, worst.rate, largest_stable(stable, dt))
+        _, factor, rate = max(found, key=lambda one: one[0])
+        return self._refusal(factor, rate, largest_stable(stable, dt))
 
     def _by_steps(self, parts: dict[float, Parts], make: MakeStepper) -> StepCheck:
         """Check the step by taking it from the times of given parts."""

@@ -184,7 +184,7 @@ def test_a_long_chain_of_grids_keeps_no_old_tables(rng):
         chosen = rng.permutation(len(grid.cells))[: len(grid.cells) // 2]
         cells = SparseGrid.custom(grid.cells[chosen], [4, 4]).closed()
         operator = operator.on_grid(cells)
-        known = (*operator._known.grid.values(), *operator._known.hull.values())
+        known = [table for profiles in operator._known[:2] for table in profiles.values()]
         tables = sum(len(each._tables) for each in known)
         maximum = tables if turn == 0 else maximum
         assert tables <= maximum
