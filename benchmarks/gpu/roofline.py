@@ -96,28 +96,31 @@ def row(point: Point) -> list[str]:
 
 
 def draw(points: Sequence[Point], path: Path) -> list[Any]:
+    """Write a picture with a panel for each dtype; return the boxes of all names."""
     pyplot = figures()
     roof = Roof(COPY / 1e12, FLOPS / 1e12)
-    figure, axis = pyplot.subplots(figsize=(9.6, 7.2))
     last = 2 * max(roof.ridge, *(point.intensity for point in points))
     first = min(point.intensity for point in points) / 1.3
-    roof.draw(axis, first, last, color="black", label=f"one pass at {roof.bandwidth:g} TB/s")
-    for passes, style in ((2, "--"), (3, ":")):
-        lower = Roof(roof.bandwidth / passes, roof.peak)
-        lower.draw(axis, first, last, color="0.4", linestyle=style, label=f"{passes} passes")
-    axis.set(xscale="log", yscale="log", xlim=(first, last))
-    axis.set_xlabel("flops for each byte that one pass reads and writes")
-    axis.set_ylabel("TFLOP/s")
-    axis.grid(which="both", linewidth=0.3)
-    logarithmic(axis)
-    for dtype, mark in (("float32", "o"), ("float64", "s")):
+    figure, axes = pyplot.subplots(len(DTYPES), figsize=(8, 10.5), dpi=72, sharex=True, sharey=True)
+    for dtype, axis in zip(DTYPES, axes, strict=True):
+        roof.draw(axis, first, last, color="black", label=f"one pass at {roof.bandwidth:g} TB/s")
+        for passes, style in ((2, "--"), (3, ":")):
+            lower = Roof(roof.bandwidth / passes, roof.peak)
+            lower.draw(axis, first, last, color="0.4", linestyle=style, label=f"{passes} passes")
+        axis.set(xscale="log", yscale="log", xlim=(first, last), ylabel="TFLOP/s", title=dtype)
+        axis.grid(which="both", linewidth=0.3)
+        logarithmic(axis)
         own = [(p.intensity, p.rate / 1e12) for p in points if p.dtype == dtype]
         if own:
-            axis.plot(*zip(*own, strict=True), mark, color=COLORS[dtype], label=dtype, markersize=5)
-    axis.legend(loc="lower right")
+            axis.plot(*zip(*own, strict=True), "o", color=COLORS[dtype], markersize=5)
+        axis.legend(loc="lower right")
+    axes[-1].set_xlabel("flops for each byte that one pass reads and writes")
     figure.tight_layout()
-    marks = [(p.intensity, p.rate / 1e12, p.name, COLORS[p.dtype]) for p in points]
-    boxes = label_marks(axis, marks, fontsize=7)
+    boxes = []
+    for dtype, axis in zip(DTYPES, axes, strict=True):
+        own = [p for p in points if p.dtype == dtype]
+        marks = [(p.intensity, p.rate / 1e12, p.name, COLORS[dtype]) for p in own]
+        boxes += label_marks(axis, marks, fontsize=8.5)
     save_figure(figure, path)
     pyplot.close(figure)
     return boxes

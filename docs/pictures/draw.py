@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 LEVEL = 3
 CELL = 34  # pixels
 EDGE = 64  # left of the squares, and above them
-INK, GREY, PAPER = "#222222", "#9a9a9a", "#ffffff"
+INK, GREY, PAPER = "#222222", "#666666", "#ffffff"
 BLUE, ORANGE, GREEN, RED = "#3b6fb6", "#d9822b", "#3f8f4f", "#c23b3b"
 DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }"
 Cell = tuple[int, int]
@@ -94,8 +94,8 @@ def squares(colours: dict[Cell, str]) -> list[str]:
             cell = (row, column)
             x, y = corner(cell)
             inside = in_grid(cell)
-            fill = colours.get(cell, "#dfe7f2" if inside else PAPER)
-            parts.append(box(x, y, CELL - 4, CELL - 4, fill, INK if inside else "#dddddd"))
+            fill = colours.get(cell, "#bfd2ec" if inside else PAPER)
+            parts.append(box(x, y, CELL - 4, CELL - 4, fill, INK if inside else "#cccccc"))
     for index in range(2**LEVEL):
         x, y = centre((index, index))
         parts.append(text(EDGE - 12, y + 5, str(index)))
@@ -151,7 +151,7 @@ def order() -> str:
     """Draw one entry on its way: up first stays in the grid, down first leaves it."""
     side = EDGE + 2**LEVEL * CELL + 40
     start, end, middle, outside = (6, 0), (1, 3), (1, 0), (6, 3)
-    parts = squares({start: "#f3d9bd", end: "#cfe5d3", middle: "#c8d8ee", outside: "#f3cdcd"})
+    parts = squares({start: "#efb879", end: "#9fd0aa", middle: "#8fb0dc", outside: "#eda7a7"})
     parts.append(between(start, middle, BLUE))
     parts.append(between(middle, end, GREEN))
     parts.append(between(start, outside, RED, "5,4"))
@@ -182,26 +182,26 @@ def vector(x: float, y: float, name: str, fill: str) -> str:
 def sweep(start: tuple[float, float], end: tuple[float, float], name: str, colour: str) -> str:
     """Return an arrow between two vectors with the sweep's name."""
     (x, y), (to_x, to_y) = start, end
-    middle = (x + to_x) / 2, (y + to_y) / 2 - 6
+    middle = 0.6 * x + 0.4 * to_x, 0.6 * y + 0.4 * to_y - 7  # where lines are still apart
     ahead = arrow((x + 28, y), (to_x - 26, to_y), colour)
     return ahead + text(*middle, name, fill=colour, font_size="12")
 
 
 def recursion() -> str:
     """Draw the ten sweeps of a term of three modes."""
-    rows = {"UU": 60, "UL": 130, "LU": 210, "LL": 280}
+    rows = {"UU": 60, "UL": 148, "LU": 210, "LL": 280}
     x, y = (60, 170), (720, 170)
-    parts = [vector(*x, "x", "#f3d9bd"), vector(*y, "y", "#cfe5d3")]
+    parts = [vector(*x, "x", "#efb879"), vector(*y, "y", "#9fd0aa")]
     u = (200, 95)
-    parts += [vector(*u, "U₁x", "#c8d8ee"), sweep(x, u, "U₁", BLUE)]
+    parts += [vector(*u, "U₁x", "#8fb0dc"), sweep(x, u, "U₁", BLUE)]
     uu, ul = (350, rows["UU"]), (490, rows["UL"])
-    parts += [vector(*uu, "U₂U₁x", "#c8d8ee"), sweep(u, uu, "U₂", BLUE), sweep(uu, y, "F", INK)]
-    parts += [vector(*ul, "F U₁x", "#dfe7f2"), sweep(u, ul, "F", INK), sweep(ul, y, "L₂", GREEN)]
+    parts += [vector(*uu, "U₂U₁x", "#8fb0dc"), sweep(u, uu, "U₂", BLUE), sweep(uu, y, "F", INK)]
+    parts += [vector(*ul, "F U₁x", "#cddcf0"), sweep(u, ul, "F", INK), sweep(ul, y, "L₂", GREEN)]
     lu, low = (350, rows["LL"]), (580, 245)
-    parts += [vector(*lu, "U₂x", "#c8d8ee"), sweep(x, lu, "U₂", BLUE)]
+    parts += [vector(*lu, "U₂x", "#8fb0dc"), sweep(x, lu, "U₂", BLUE)]
     ll = (350, rows["LU"])
-    parts += [vector(*ll, "F x", "#dfe7f2"), sweep(x, ll, "F", INK)]
-    parts += [vector(*low, "f₂(x)", "#dfe7f2"), sweep(lu, low, "F", INK)]
+    parts += [vector(*ll, "F x", "#cddcf0"), sweep(x, ll, "F", INK)]
+    parts += [vector(*low, "f₂(x)", "#cddcf0"), sweep(lu, low, "F", INK)]
     parts += [sweep(ll, low, "L₂", GREEN), sweep(low, y, "L₁", GREEN)]
     legend = "U up, to coarser cells or the same · L down, to finer ones · F not split"
     parts.append(text(390, 335, legend, fill=GREY))
@@ -262,21 +262,20 @@ def sparse_factors() -> str:
     parts.append(text(corner_x, y + d * cell, "a = 2 blocks", fill=GREY))
     words = "in a block each colour is a dense 3 × 2 matrix"
     parts.append(text(x + width / 2, y + height + 26, words))
-    small, left, top = 5, x + width + 70, 110
-    parts.append(
-        text(
-            left + 2 * (16 * small + 22) - 11, 26, "a butterfly of 16 elements", font_weight="bold"
-        )
-    )
+    small, left, top = 7, x + width + 60, 74
+    side, step = 16 * small, 16 * small + 44
+    middle = left + (side + step) / 2
+    parts.append(text(middle, 26, "a butterfly of 16 elements", font_weight="bold"))
     for level in range(4):
-        at_x = left + level * (16 * small + 22)
+        at_x, at_y = left + level % 2 * step, top + level // 2 * (side + 62)
         one = (2**level, 2, 2, 2 ** (3 - level))
-        parts += support(one, at_x, top, small, (BLUE,))
-        parts.append(text(at_x + 8 * small, top + 16 * small + 20, str(one), font_size="12"))
-        parts.append(text(at_x + 8 * small, top - 10, f"K{'₁₂₃₄'[level]}", font_style="italic"))
-    words = "K₁ K₂ K₃ K₄ is a dense matrix: 128 entries instead of 256"
-    parts.append(text(left + 2 * (16 * small + 22) - 11, top + 16 * small + 56, words))
-    return picture("Kronecker-sparse matrices", int(left + 4 * (16 * small + 22) + 10), 400, parts)
+        parts += support(one, at_x, at_y, small, (BLUE,))
+        parts.append(text(at_x + side / 2, at_y + side + 20, str(one)))
+        parts.append(text(at_x + side / 2, at_y - 10, f"K{'₁₂₃₄'[level]}", font_style="italic"))
+    words = "K₁ K₂ K₃ K₄ is a dense matrix:", "128 entries instead of 256"
+    for number, line in enumerate(words):
+        parts.append(text(middle, top + 2 * side + 112 + 20 * number, line))
+    return picture("Kronecker-sparse matrices", int(left + side + step + 40), 440, parts)
 
 
 PICTURES = {

@@ -18,8 +18,8 @@ import batchkron as bk
 from batchkron.solvers import cg, logdet_slq
 
 HERE = Path(__file__).parent
-WIDTH, HEIGHT = 760, 380
-LEFT, RIGHT, TOP, BOTTOM = 56, 740, 30, 330  # pixels of the frame
+WIDTH, HEIGHT = 760, 400
+LEFT, RIGHT, TOP, BOTTOM = 64, 740, 30, 330  # pixels of the frame
 LOWEST, HIGHEST = -2.2, 2.6  # of the frame
 Numbers = NDArray[np.float64]
 
@@ -82,9 +82,12 @@ def main() -> None:
         parts.append(text(LEFT - 10, down + 4, f"{value:g}".replace("-", "−"), text_anchor="end"))
     for value in (0, 0.5, 1):
         parts.append(text(LEFT + (RIGHT - LEFT) * value, BOTTOM + 20, f"{value:g}"))
-    parts.append(text(LEFT + 90, BOTTOM + 42, "points", fill=ORANGE))
-    parts.append(text(LEFT + 290, BOTTOM + 42, "mean ± 2 standard deviations", fill=BLUE))
-    parts.append(text(LEFT + 520, BOTTOM + 42, "the function", fill=GREY))
+    parts.append(text((LEFT + RIGHT) / 2, BOTTOM + 38, "x, where the process is observed"))
+    turned = {"transform": f"rotate(-90 14 {(TOP + BOTTOM) // 2})"}
+    parts.append(text(14, (TOP + BOTTOM) / 2 + 4, "y, its value", **turned))
+    parts.append(text(LEFT + 90, BOTTOM + 62, "points", fill=ORANGE))
+    parts.append(text(LEFT + 290, BOTTOM + 62, "mean ± 2 standard deviations", fill=BLUE))
+    parts.append(text(LEFT + 520, BOTTOM + 62, "the function", fill=GREY))
     title = "Noisy points, and the mean and the deviation of a Gaussian process fitted to them"
     (HERE / "gaussian-process.svg").write_text(picture(title, WIDTH, HEIGHT, parts), "utf-8")
 
