@@ -81,7 +81,8 @@ autosummary_context = {
     ]
 }
 autodoc_typehints = "none"  # the docstrings say types and shapes
-autodoc_member_order = "bysource"
+autodoc_member_order = "alphabetical"
+toc_object_entries_show_parents = "hide"
 autodoc_mock_imports = [
     "cupy", "gpytorch", "jax", "linear_operator", "lineax", "equinox", "mpi4py", "torch",
 ]  # fmt: skip

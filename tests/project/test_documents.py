@@ -10,9 +10,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+import batchkron as bk
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OTHERS = [ROOT / "CHANGELOG.md", *(ROOT / f / "README.md" for f in ("benchmarks", "csrc", "tests"))]
+OTHERS = [
+    ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    *(ROOT / f / "README.md" for f in ("benchmarks", "csrc", "tests")),
+]
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -111,6 +117,11 @@ def test_the_index_of_a_folder_has_every_page(path):
     assert any(link in index.read_text() for link, index in zip(links, indexes, strict=True)), (
         "docs/FOLDER/index.md has no link to the page"
     )
+
+
+def test_the_citation_has_the_version():
+    assert f"\nversion: {bk.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"version {bk.__version__}, " in (ROOT / "docs" / "project" / "index.md").read_text()
 
 
 def test_pictures_are_those_that_the_script_draws(tmp_path):
