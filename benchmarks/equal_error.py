@@ -21,7 +21,7 @@ from batchkron.problems import Problem, gallery
 from batchkron.solvers import evolve
 from batchkron.solvers.preconditioners import NamedPreconditioner
 
-__all__ = ["CASES", "Case", "Row", "rows_of"]
+__all__ = ["CASES", "TARGETS", "Case", "Row", "rows_of"]
 
 TARGETS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 _RTOLS = tuple(float(10.0**-power) for power in np.arange(2.0, 10.1, 0.5))
@@ -52,13 +52,15 @@ CASES = (
 
 
 class Row(NamedTuple):
-    """A method's products at the errors of `TARGETS`; NaN where no run is on both sides."""
+    """A method's products at the targets' errors; NaN where no run is on both sides."""
 
     method: str
     products: tuple[float, ...]
 
 
-def rows_of(case: Case, counted: Callable[[Problem], Any]) -> list[Row]:
+def rows_of(
+    case: Case, counted: Callable[[Problem], Any], targets: Sequence[float] = TARGETS
+) -> list[Row]:
     """Return the rows of a case, CVODE's first if it is there.
 
     ``counted(problem)`` returns a problem that counts its products in ``products``.
@@ -85,20 +87,22 @@ def rows_of(case: Case, counted: Callable[[Problem], Any]) -> list[Row]:
     if importlib.util.find_spec("sksundae") is not None:
         method = "Adams" if "dop853" in case.methods else "BDF"
         run = _cvode(problem, until, reference, case.preconditioner, method)
-        rows.append(Row(f"CVODE {method}", _at_targets(run, reference)))
-    return rows + [Row(method, _at_targets(of(method), reference)) for method in case.methods]
+        rows.append(Row(f"CVODE {method}", _at_targets(run, reference, targets)))
+    return rows + [
+        Row(method, _at_targets(of(method), reference, targets)) for method in case.methods
+    ]
 
 
-def _at_targets(run: Run, reference: NDArray[Any]) -> tuple[float, ...]:
-    """Return the products of a method at the errors of `TARGETS`."""
+def _at_targets(run: Run, reference: NDArray[Any], targets: Sequence[float]) -> tuple[float, ...]:
+    """Return the products of a method at some errors."""
     found: list[tuple[float, float]] = []
     for rtol in _RTOLS:
         u, products = run(rtol)
         error = float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
         found.append((math.log(error), math.log(products)))
-        if error < 0.1 * TARGETS[-1] or products > _MAX_PRODUCTS:
+        if error < 0.1 * min(targets) or products > _MAX_PRODUCTS:
             break
-    return tuple(_interpolated(sorted(found), math.log(target)) for target in TARGETS)
+    return tuple(_interpolated(sorted(found), math.log(target)) for target in targets)
 
 
 def _interpolated(found: Sequence[tuple[float, float]], error: float) -> float:

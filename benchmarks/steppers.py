@@ -3,7 +3,9 @@
 Some problems of the gallery are run by a method with step-size control, at a tolerance of 1e-6, and
 by third-order Runge-Kutta with the fewest equal steps whose error is no larger. The error is that
 of time alone, against a run of far smaller tolerance. A second table compares methods at equal
-errors, next to CVODE where scikit-sundae is installed; see `equal_error`. Counts, no times.
+errors, next to CVODE where scikit-sundae is installed; see `equal_error`. A third has systems that
+are not linear, next to SciPy's BDF, and orders that are left where data are stiff; see
+`stiff_systems`. The last one sets aims beside what was counted. Counts, no times.
 """
 
 import sys
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, evolve
-from benchmarks import equal_error
+from benchmarks import equal_error, stiff_systems
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
 from benchmarks.core.tables import head, row
@@ -109,6 +111,9 @@ def main(words: list[str] | None = None) -> None:
         texts = [name, level, method, steps, products, f"{error:.1e}", rk3]
         print(row([*texts, f"{rk3 / products:.1f}"]), flush=True)
     record["equal error"] = _at_equal_errors(options.quick)
+    if not options.quick:
+        record["systems"], record["orders"] = _of_systems()
+        record["aims"] = _aims(record)
     save(options.json, record)
 
 
@@ -126,6 +131,59 @@ def _at_equal_errors(quick: bool) -> list[dict[str, Any]]:
             print(row([*texts, *shown]), flush=True)
             found.append({**dict(zip(names, texts, strict=True)), "products": numbers})
     return found
+
+
+def _of_systems() -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Print and return evaluations of f for systems of a few equations, and observed orders."""
+    names = ["system", "bdf", "error", "SciPy's BDF", "error"]
+    print(f"\n{head(names)}")
+    systems = []
+    for system in stiff_systems.SYSTEMS:
+        found = stiff_systems.calls_of(system)
+        ours, theirs = (f"{error:.1e}" for error in (found.bdf_error, found.scipy_error))
+        print(row([system.name, found.bdf, ours, found.scipy, theirs]), flush=True)
+        systems.append({"system": system.name, **found._asdict()})
+    orders = {method: stiff_systems.observed_order(method) for method in stiff_systems.METHODS}
+    print(f"\n{head(['order with stiff data', *orders])}")
+    print(row(["Prothero and Robinson, -1e6", *(f"{order:.2f}" for order in orders.values())]))
+    return systems, orders
+
+
+def _aims(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Print and return what was wanted, what was counted, and whether it is reached."""
+    at = {
+        (own["problem"], own["level"], own["preconditioner"], own["method"]): own["products"]
+        for own in record["equal error"]
+    }
+    found: list[tuple[str, float, float]] = []
+
+    def ratio(problem: str, level: int, method: str, most: float, errors: slice) -> None:
+        M = "none" if method == "rkc2" else "combination"
+        ours, theirs = (at.get((problem, level, M, name)) for name in (method, "CVODE BDF"))
+        if ours is None or theirs is None:  # CVODE is not there
+            return
+        pairs = zip(ours[errors], theirs[errors], equal_error.TARGETS[errors], strict=True)
+        for one, other, error in pairs:
+            text = f"{problem} {level}, {method} / CVODE at {error:g}"
+            found.append((text, most, one / other if one and other else float("nan")))
+
+    ratio("pitch-angle-c", 5, "bdf", 1.0, slice(None))
+    ratio("diffusion-2d", 4, "bdf", 1.2, slice(3))
+    ratio("diffusion-2d", 5, "bdf", 1.0, slice(None))
+    ratio("diffusion-2d", 4, "rkc2", 0.6, slice(2))
+    case = equal_error.Case("continuity-2d", 4, "none", ("dop853",))
+    products = equal_error.rows_of(case, Counted, (5e-10,))[-1].products[0]
+    found.append(("continuity-2d 4, dop853, products at 5e-10", 200.0, products))
+    for own in record["systems"]:
+        found.append((f"{own['system']}, bdf / SciPy's BDF", 1.5, own["bdf"] / own["scipy"]))
+    least = ("order with stiff data, wso-sdirk3", 2.9, record["orders"]["wso-sdirk3"])
+    rows = [(text, f"≤ {most:g}", value, value <= most) for text, most, value in found]
+    rows.append((least[0], f"≥ {least[1]:g}", least[2], least[2] >= least[1]))
+    names = ["aim", "bound", "counted", "reached"]
+    print(f"\n{head(names)}")
+    for text, bound, value, good in rows:
+        print(row([text, bound, f"{value:.3g}", "yes" if good else "no"]), flush=True)
+    return [dict(zip(names, own, strict=True)) for own in rows]
 
 
 if __name__ == "__main__":

@@ -103,3 +103,17 @@ def test_the_documentation_shows_the_recorded_products(recorded):
         end = (f"{case['error']:.1e}", str(case["ssp-rk3"]), f"{case['factor']:.1f}")
         assert (*start, str(case["products"]), *end) in rows
     assert sum(case["factor"] > 1.0 for case in record["cases"]) >= 5
+    for own in record["equal error"]:
+        counts = ["–" if n is None else str(n) for n in own["products"]]
+        assert any(list(row[-5:]) == counts for row in rows)
+    assert {aim["reached"] for aim in record["aims"]} == {True}
+    assert len(record["aims"]) == 19
+
+
+def test_systems_of_a_few_equations_and_orders(pytestconfig, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(pytestconfig.rootpath)])
+    systems = importlib.import_module("benchmarks.stiff_systems")
+    found = systems.calls_of(systems.SYSTEMS[0])
+    assert found.bdf <= 1.5 * found.scipy
+    assert max(found.bdf_error, found.scipy_error) < 1e-4
+    assert systems.observed_order("wso-sdirk3") >= 2.9
