@@ -26,8 +26,9 @@ from .lanczos import LogdetEstimate, logdet_slq
 from .least_squares.lsmr import LsmrResult, lsmr
 from .least_squares.lsqr import LsqrResult, lsqr
 from .matrix_equations import solve_lyapunov, solve_sylvester
-from .matrix_functions.exponential import expm_multiply, phi_multiply
+from .matrix_functions.expm_multiply import expm_multiply
 from .matrix_functions.matrix_function import matrix_function
+from .matrix_functions.phi_multiply import phi_multiply
 from .matrix_functions.result import FunctionResult
 from .preconditioners.choice import PreconditionerWarning
 from .spectra.eigs import eigs

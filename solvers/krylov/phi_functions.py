@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -16,11 +16,32 @@ from ..products import Vector
 from .systems.result import KrylovResult, Status
 from .vectors.ranks import Ranks, norm_over, sum_over
 
-__all__ = ["KrylovPhi"]
+__all__ = ["MAX_SUBSTEPS", "KrylovPhi", "Substep"]
 
 _CHECKS = (2, 4, 6, 8, 11, 14, 18, 22, 26)
 _SAFETY = 0.8
-_MAX_SUBSTEPS = 10_000  # of one evaluation, beyond which it fails; chosen by hand
+MAX_SUBSTEPS = 10_000  # of one evaluation, beyond which it fails; chosen by hand
+
+
+class Substep(NamedTuple):
+    """What a substep did to w.
+
+    Attributes
+    ----------
+    tau : float
+        Its time.
+    error : float
+        The estimated length of the error that it adds, or that of rounding.
+    length : float
+        Of w before it, with the augmented entries.
+    abscissa : float
+        The largest eigenvalue of (H + H*)/2: no vector of the Krylov space grows at a higher rate.
+    """
+
+    tau: float
+    error: float
+    length: float
+    abscissa: float
 
 
 class KrylovPhi:
@@ -60,6 +81,7 @@ class KrylovPhi:
         self._work = self._arrays.empty(like.size, like.dtype)
         self._rtol = max(rtol, 50 * float(np.finfo(like.dtype).eps))
         self.applications = 0
+        self.substeps: list[Substep] = []
 
     def solve(
         self,
@@ -67,6 +89,8 @@ class KrylovPhi:
         vectors: Sequence[Vector | None],
         dt: float,
         out: Vector,
+        rtol: float | None = None,
+        max_substeps: int = MAX_SUBSTEPS,
     ) -> KrylovResult:
         """Write Σ_k dt^k φ_k(dt A) v_k into ``out``.
 
@@ -74,9 +98,13 @@ class KrylovPhi:
         ``vectors`` (sequence of ndarray, shape (N,), or None): v_0, v_1, …; None is zero.
         ``dt``: the time.
         ``out`` (ndarray, shape (N,)): overwritten; none of the vectors.
+        ``rtol``: in the place of the object's, if it is given.
+        ``max_substeps``: after which it fails.
 
-        Result: ``x`` is out; ``iterations`` are Krylov vectors, ``restarts`` substeps but one.
+        Result: ``x`` is out; ``iterations`` are Krylov vectors, ``restarts`` substeps but one;
+        ``substeps`` of this object has them one by one.
         """
+        self.substeps = []
         start, forcing = vectors[0], list(vectors[1:])
         sizes = [
             0.0 if v is None else norm_over(self._ranks, v) * dt**k for k, v in enumerate(vectors)
@@ -92,10 +120,17 @@ class KrylovPhi:
             return self._result(out, Status.CONVERGED, 0, 0)
         scale = largest / dt  # of the augmented entries: they weigh as much as what they add
         problem = _Augmented(product, forcing, scale, self._work)
-        return self._march(problem, out, dt, self._rtol * largest, sizes[0])
+        tolerance = (self._rtol if rtol is None else rtol) * largest
+        return self._march(problem, out, dt, tolerance, sizes[0], max_substeps)
 
     def _march(
-        self, problem: _Augmented, w: Vector, dt: float, tolerance: float, size: float
+        self,
+        problem: _Augmented,
+        w: Vector,
+        dt: float,
+        tolerance: float,
+        size: float,
+        max_substeps: int,
     ) -> KrylovResult:
         """Take substeps from 0 to dt; ``size`` is ‖w‖."""
         done, vectors, substeps, trial = 0.0, 0, 0, dt
@@ -103,10 +138,10 @@ class KrylovPhi:
             left = dt - done
             tail = problem.tail(done)
             beta = math.hypot(size, float(np.linalg.norm(tail)))
-            if not math.isfinite(beta) or substeps == _MAX_SUBSTEPS:
+            if not math.isfinite(beta) or substeps == max_substeps:
                 status = Status.STAGNATED if math.isfinite(beta) else Status.NOT_FINITE
                 return self._result(w, status, vectors, substeps)
-            tau, coefficients = self._substep(
+            tau, coefficients, error, square = self._substep(
                 problem, w, tail, beta, min(left, trial), tolerance / dt
             )
             if not tau > 0.0:
@@ -117,6 +152,7 @@ class KrylovPhi:
             weights = self._arrays.asarray((beta * coefficients).astype(w.dtype))
             np.dot(weights, self._basis[:count], out=w)
             size = norm_over(self._ranks, w)
+            self.substeps.append(_recorded(tau, error, beta, square, w.dtype))
             trial = 2.0 * tau
             done = dt if tau >= left * (1.0 - 1e-12) else done + tau
             substeps += 1
@@ -130,8 +166,8 @@ class KrylovPhi:
         beta: float,
         tau: float,
         rate: float,
-    ) -> tuple[float, NDArray[Any]]:
-        """Return a substep whose error is at most rate · τ, and w(τ) / β in the basis."""
+    ) -> tuple[float, NDArray[Any], float, NDArray[Any]]:
+        """Return a substep whose error is at most rate · τ, w(τ) / β in the basis, error and H."""
         basis, maximum = self._basis, self._dimension
         tails = np.zeros((maximum + 1, len(tail)), np.result_type(w.dtype, np.float64))
         matrix = np.zeros((maximum + 2, maximum + 2), tails.dtype)
@@ -142,22 +178,23 @@ class KrylovPhi:
             self.applications += 1
             below = self._orthogonalise(j, tails, matrix)
             if not math.isfinite(below):
-                return math.nan, np.zeros(0)
+                return math.nan, np.zeros(0), math.nan, matrix
             scale = float(np.abs(matrix[: j + 1, j]).max())
             if below <= 100 * np.finfo(w.dtype).eps * scale:  # the space holds all that is to come
-                return tau, scipy.linalg.expm(tau * matrix[: j + 1, : j + 1])[:, 0]
+                square = matrix[: j + 1, : j + 1]
+                return tau, scipy.linalg.expm(tau * square)[:, 0], 0.0, square
             if j + 1 in _CHECKS or j + 1 == maximum:
                 column, error = _evaluate(matrix, j + 1, tau, beta)
                 if error <= rate * tau:
-                    return tau, column
+                    return tau, column, error, matrix[: j + 1, : j + 1]
         count = maximum
         for _ in range(60):
             ratio = _SAFETY * rate * tau / error if math.isfinite(error) else 0.0
             tau *= max(0.1, min(0.9, ratio ** (1.0 / count)))
             column, error = _evaluate(matrix, count, tau, beta)
             if error <= rate * tau:
-                return tau, column
-        return 0.0, np.zeros(0)
+                return tau, column, error, matrix[:count, :count]
+        return 0.0, np.zeros(0), math.inf, matrix
 
     def _orthogonalise(self, j: int, tails: NDArray[Any], matrix: NDArray[Any]) -> float:
         """Make vector j + 1 orthonormal to those before it, twice; return its norm before."""
@@ -221,6 +258,15 @@ class _Augmented:
                 np.multiply(vector, number, out=self._work)
                 np.add(out, self._work, out=out)
         return np.concatenate([tail[:1] * 0.0, tail[:-1]])
+
+
+def _recorded(
+    tau: float, error: float, length: float, square: NDArray[Any], dtype: np.dtype[Any]
+) -> Substep:
+    """Return what is recorded of a substep of w with some length, by its H."""
+    rounding = float(np.finfo(dtype).eps) * max(1.0, tau * float(np.linalg.norm(square, 1)))
+    abscissa = float(np.linalg.eigvalsh((square + square.conj().T) / 2)[-1])
+    return Substep(tau, max(error, rounding * length), length, abscissa)
 
 
 def _evaluate(

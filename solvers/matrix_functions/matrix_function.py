@@ -15,11 +15,12 @@ from batchkron.arrays import array_module, device_errors
 from ..krylov.systems.limits import check_count, check_tolerances
 from ..krylov.systems.result import Status, worst_of
 from ..products import Vector
-from .exponential import VectorProduct, columns_of, exponential
+from .exponential import exponential
 from .restarted_arnoldi import any_function, inverse_root
 from .result import FunctionResult, Outcome, finished
 from .scalar_functions import NAMES
 from .two_pass_lanczos import hermitian_function
+from .vector_product import VectorProduct, columns_of
 
 __all__ = ["matrix_function"]
 
@@ -148,7 +149,7 @@ def _of_vector(
     if hermitian:
         return hermitian_function(product, b, f, t, rtol, atol, restart, maxiter)
     if f == "exp":
-        return exponential(product, b, t, rtol, restart)
+        return exponential(product, b, t, rtol, restart, atol=atol)
     if callable(f):
         return any_function(product, b, f, t, rtol, atol, restart, maxiter)
 

@@ -1,5 +1,7 @@
 """Functions of operators times vectors, against dense ones, with what they cost."""
 
+import warnings
+
 import array_api_strict as strict
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from batchkron.solvers import (
     matrix_function,
     phi_multiply,
 )
+from batchkron.solvers.matrix_functions import exponential
 
 SCALARS = {
     "exp": np.exp,
@@ -205,6 +208,65 @@ def test_exponentials_say_when_rounding_is_above_the_tolerance():
         found = matrix_function("exp", A, np.ones(3), rtol=1e-10)
     expected = np.exp(np.diag(A))
     assert np.linalg.norm(found.x - expected) <= found.error
+
+
+def test_exponentials_of_large_nilpotent_matrices(rng):
+    """The result is made of entries that have been far below rounding on the way."""
+    A, b = 300.0 * np.eye(60, k=1), rng.standard_normal(60)
+    expected = scipy.linalg.expm(A) @ b
+    found = matrix_function("exp", A, b)
+    assert found.converged
+    assert relative(found.x, expected) < 1e-10
+    assert relative(expm_multiply(A, b), expected) < 1e-10
+    times = expm_multiply(A, b, start=0.2, stop=1.0, num=3)
+    for t, x in zip((0.2, 0.6, 1.0), times, strict=True):
+        assert relative(x, scipy.linalg.expm(t * A) @ b) < 1e-10
+    found = phi_multiply(A, [None, b], 0.5)
+    augmented = np.block([[A, b[:, None]], [np.zeros((1, 61))]])
+    assert relative(found.x, scipy.linalg.expm(0.5 * augmented)[:60, 60]) < 1e-9
+
+
+def far_from_normal(rng, kind, size, strength):
+    """Return a matrix with growth that its eigenvalues do not show, turned by a random basis."""
+    if kind == "nilpotent":
+        A = 3 * strength * np.eye(size, k=1)
+    elif kind == "triangular":
+        A = strength * np.triu(rng.standard_normal((size, size)), 1) / np.sqrt(size)
+        A -= np.diag(rng.uniform(0, strength, size))
+    else:
+        A = np.diag(rng.uniform(-strength, 0.0, size)) + 2 * strength * np.eye(size, k=2)
+    basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    return basis @ A @ basis.T
+
+
+@pytest.mark.parametrize("kind", ["nilpotent", "triangular", "shifted"])
+@pytest.mark.parametrize("strength", [1.0, 10.0, 25.0])
+@pytest.mark.parametrize("few", [True, False])
+def test_exponentials_far_from_normal_are_right_or_refused(rng, monkeypatch, kind, strength, few):
+    """What is said to converge is right, also where the matrix may not be formed."""
+    if not few:
+        monkeypatch.setattr(exponential, "MAX_MATRIX", 0)
+    for size in (35, 60):
+        A, b = far_from_normal(rng, kind, size, strength), rng.standard_normal(size)
+        expected = scipy.linalg.expm(A) @ b
+        other = scipy.linalg.expm(A * (1 + 2e-16 * rng.choice([-1.0, 1.0], A.shape))) @ b
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = matrix_function("exp", A, b, rtol=1e-8, restart=20)
+        if found.converged:
+            assert relative(found.x, expected) < 1e-7 + 10 * relative(other, expected)
+        else:  # only where rounding of A's entries is amplified
+            assert relative(other, expected) > 1e-14
+            assert np.isnan(found.error) or found.error > 1e-8 * np.linalg.norm(found.x)
+
+
+def test_results_that_vanish_have_an_absolute_tolerance():
+    """A wave that has left: its beginning has not a digit in the state before."""
+    n = 520
+    A, b = n * (np.eye(n, k=-1) - np.eye(n)), np.ones(n)
+    with pytest.warns(ConvergenceWarning, match="stagnated"):
+        assert np.isnan(expm_multiply(2 * A, b)).all()
+    assert np.abs(expm_multiply(2 * A, b, atol=1e-8)).max() < 1e-8
 
 
 @pytest.mark.parametrize("ends", [(-1.0, 1.0), (1.0, -1.0), (2.0, 0.5), (-2.0, -0.5)])
