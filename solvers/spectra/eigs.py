@@ -15,7 +15,7 @@ from ..krylov.systems.limits import check_count
 from ..krylov.systems.result import Status
 from ..products import Vector, norms_of
 from ..rows import Multiplied, scaled, start_array
-from .krylov_schur import RitzPairs, iterate_krylov
+from .krylov_schur import RitzPairs, iterate_krylov, with_copies
 from .result import EigenResult, finished
 
 __all__ = ["check_k", "checked_tolerance", "eigs", "krylov_pairs"]
@@ -173,18 +173,18 @@ def krylov_pairs(
     if which in ("LI", "SI") and start.dtype.kind == "c":
         which += "c"
     order = _both_ends if which == "BE" else lambda values: np.argsort(_ORDERS[which](values))
-    pairs = iterate_krylov(
-        inverse or direct,
-        start,
-        k,
-        order,
-        hermitian=hermitian,
-        inverse=inverse is not None,
-        size=basis,
-        tol=tol if inverse is None else 0.1 * tol,  # inner solves have errors, too
-        maxiter=restarts,
-        rng=generator,
-    )
+    options: dict[str, Any] = {
+        "hermitian": hermitian,
+        "inverse": inverse is not None,
+        "size": basis,
+        "tol": tol if inverse is None else 0.1 * tol,  # inner solves have errors, too
+        "maxiter": restarts,
+        "rng": generator,
+    }
+    pairs = iterate_krylov(inverse or direct, start, k, order, **options)
+    if hermitian:
+        ends = 2 if which == "BE" else 1
+        pairs = with_copies(inverse or direct, pairs, order, ends, **options)
     return _checked(direct, pairs, sigma, inverse, tol, start.dtype)
 
 

@@ -102,8 +102,10 @@ def eigsh(
     Notes
     -----
     With M or B: LOBPCG, see `lobpcg`, from random vectors to which M is applied twice. Storage: 10
-    k vectors, and 5 k with B. Without: thick-restart Lanczos, see `eigs`; ncv + 2 vectors, whose
-    one Krylov space does not tell how often an eigenvalue is repeated.
+    k vectors, and 5 k with B. Without: thick-restart Lanczos, see `eigs`; 2 ncv + k + 4 vectors. A
+    Krylov space does not tell how often an eigenvalue is repeated: another one, orthogonal to what
+    is found, looks for copies until none comes before the last of the pairs, which takes about as
+    many products again.
 
     Examples
     --------

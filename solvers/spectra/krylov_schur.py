@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..krylov.systems.result import Status
 from ..products import Vector, norms_of
 from ..rows import combine, combine_complex, take_out
 
-__all__ = ["RitzPairs", "iterate_krylov"]
+__all__ = ["RitzPairs", "iterate_krylov", "with_copies"]
 
 Order = Callable[[NDArray[Any]], NDArray[np.intp]]
 
@@ -47,6 +47,7 @@ def iterate_krylov(
     tol: float,
     maxiter: int,
     rng: np.random.Generator,
+    outside: Vector | None = None,
 ) -> RitzPairs:
     """Return the ``wanted`` eigenpairs that come first in an order of the values.
 
@@ -60,12 +61,14 @@ def iterate_krylov(
     ``tol``: of ‖A v - λ v‖ / |λ|, as the basis knows it.
     ``maxiter``: restarts.
     ``rng``: of vectors where the space is exhausted.
+    ``outside`` (ndarray, (m, N)): orthonormal rows that all vectors are kept orthogonal to; the
+      start is.
 
     G. W. Stewart, SIAM J. Matrix Anal. Appl. 23 (2002); for Hermitian operators it is thick-restart
     Lanczos (K. Wu and H. Simon, SIAM J. Matrix Anal. Appl. 22 (2000)). The basis is orthogonalised
     twice in each step. Storage: size + 2 vectors.
     """
-    basis = _Basis(product, start, size, hermitian, rng)
+    basis = _Basis(product, start, size, hermitian, rng, outside)
     for restart in range(maxiter + 1):
         if not basis.extend():
             broken = np.full(wanted, np.nan)
@@ -86,6 +89,49 @@ def iterate_krylov(
     return RitzPairs(values, rows, failure, restart, basis.norm)
 
 
+def with_copies(
+    product: Callable[[Vector], Vector],
+    pairs: RitzPairs,
+    order: Order,
+    ends: int,
+    *,
+    tol: float,
+    rng: np.random.Generator,
+    **options: Any,
+) -> RitzPairs:
+    """Return pairs of a Hermitian operator with the copies of eigenvalues that are repeated.
+
+    One Krylov space has one vector of each eigenvalue. So the values that come first in what is
+    orthogonal to the pairs are looked for, at ``ends`` ends of the spectrum, as long as one comes
+    before the last of the pairs. Other parameters are as of `iterate_krylov`. Storage: that of one
+    more basis.
+    """
+    wanted, unknowns = pairs.rows.shape
+    ends = min(ends, unknowns - wanted)
+    for _ in range(wanted):
+        if pairs.failure is not None or ends == 0:
+            break
+        row = rng.standard_normal((1, unknowns)).astype(pairs.rows.dtype)
+        start = array_module(pairs.rows).asarray(row)
+        for accuracy in (tol**0.5, tol):
+            for _ in range(2):
+                take_out(pairs.rows, start)
+                start /= float(norms_of(start)[0])
+            own = {"tol": accuracy, "rng": rng, "outside": pairs.rows, **options}
+            others = iterate_krylov(product, start, ends, order, **own)
+            values = np.concatenate([pairs.values, others.values])
+            chosen = order(values)[:wanted]
+            last = np.setdiff1d(np.arange(wanted), chosen)
+            new = chosen[chosen >= wanted]
+            near = np.abs(values[new] - values[last]) <= tol * np.abs(values[last])
+            if near.all() or others.failure is not None:
+                return pairs
+            start = others.rows.sum(axis=0)[None]
+        rows = array_module(pairs.rows).concatenate([pairs.rows, others.rows])
+        pairs = replace(pairs, values=values[chosen], rows=rows[chosen])
+    return pairs
+
+
 class _Basis:
     """A V = V T + v b*, V orthonormal, as rows: T (m, m) and b* are rows of ``matrix``."""
 
@@ -96,9 +142,12 @@ class _Basis:
         size: int,
         hermitian: bool,
         rng: np.random.Generator,
+        outside: Vector | None = None,
     ) -> None:
         module, unknowns = array_module(start), start.shape[1]
-        self.size, self.hermitian = min(size, unknowns), hermitian
+        self._outside = start[:0] if outside is None else outside
+        self._unknowns = unknowns - len(self._outside)
+        self.size, self.hermitian = min(size, self._unknowns), hermitian
         self._product, self._rng = product, rng
         self.rows = module.empty((self.size + 1, unknowns), start.dtype)
         self.rows[:1] = start / float(norms_of(start)[0])
@@ -120,7 +169,10 @@ class _Basis:
         """Multiply until the basis is full; return whether all products were finite."""
         for j in range(self.count, self.size):
             new = self._product(self.rows[j : j + 1])
-            length, products = float(norms_of(new)[0]), take_out(self.rows[: j + 1], new)
+            length = float(norms_of(new)[0])
+            take_out(self._outside, new)
+            products = take_out(self.rows[: j + 1], new)
+            take_out(self._outside, new)
             below = float(norms_of(new)[0])
             if not np.isfinite(below):
                 return False
@@ -128,7 +180,7 @@ class _Basis:
             if below <= 10 * self._eps * length:
                 below = 0.0
             self.matrix[j + 1, j] = below
-            if below == 0.0 and j + 1 < self.rows.shape[1]:
+            if below == 0.0 and j + 1 < self._unknowns:
                 new = self._another(j + 1)
             self.rows[j + 1] = new[0] / (below or 1.0)
         self.count = self.size
@@ -141,6 +193,7 @@ class _Basis:
         row: Vector = module.asarray(new.astype(self.rows.dtype))
         for _ in range(2):
             row /= float(norms_of(row)[0])
+            take_out(self._outside, row)
             take_out(self.rows[:count], row)
         row /= float(norms_of(row)[0])
         return row

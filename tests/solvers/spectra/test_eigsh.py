@@ -242,3 +242,35 @@ def test_a_sigma_that_is_an_eigenvalue_is_named(find, sigma):
     with pytest.warns(ConvergenceWarning, match="A - sigma I is singular or nearly so"):
         found = find(np.diag(np.arange(1.0, 21.0)), 2, sigma=sigma)
     assert found.status is Status.BREAKDOWN
+
+
+@pytest.mark.parametrize("which", ["LA", "SA", "LM", "BE"])
+def test_repeated_eigenvalues_are_found_as_often_as_they_are(rng, dtype, which):
+    values = np.array([9.0, 9.0, 8.0, 7.5, 7.5, 7.5, *np.linspace(1.0, 5.0, 40), -8.5, -8.5, -6.0])
+    A = hermitian(rng, values, dtype)
+    ascending = np.sort(values)
+    expected = {
+        "LA": ascending[-6:],
+        "SA": ascending[:6],
+        "LM": np.sort(values[np.argsort(-abs(values))[:6]]),
+        "BE": np.concatenate([ascending[:3], ascending[-3:]]),
+    }[which]
+    result = eigsh(A, 6, which=which, rng=1)
+    check(result, A, expected, rtol=tolerance(dtype))
+
+
+def test_double_eigenvalues_of_diffusion():
+    A = gallery.make("diffusion-2d", level=3).operator
+    dense = np.linalg.eigvalsh(A.to_dense())
+    result = eigsh(A, 4, which="LA", tol=1e-9)
+    np.testing.assert_allclose(result.values, dense[-4:], rtol=1e-9)
+    assert result.values[1] == pytest.approx(result.values[2], rel=1e-8)
+    near = eigsh(A, 4, sigma=-45.0, M=preconditioners.make("combination", A))
+    expected = np.sort(dense[np.argsort(abs(dense + 45.0))[:4]])
+    np.testing.assert_allclose(near.values, expected, rtol=1e-7)
+
+
+def test_all_eigenvalues_of_a_multiple_of_the_identity():
+    result = eigsh(3.0 * np.eye(5), 4, rng=0)
+    np.testing.assert_allclose(result.values, 3.0)
+    assert result.converged
