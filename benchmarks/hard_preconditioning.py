@@ -73,6 +73,28 @@ def cases() -> Iterator[Case]:
         yield _on(f"bump {amplitude:g}", equations.bump(amplitude), 5)
 
 
+def large_cases() -> Iterator[Case]:
+    """Yield the rows of the table of finer grids, of which `auto` alone is counted."""
+    for level in (7, 8):
+        for name, pde in (
+            ("sin8", equations.sin8()),
+            ("bump 100", equations.bump()),
+            ("bump 10⁴", equations.bump(1e4)),
+            ("box", equations.box()),
+            ("oblique", equations.oblique()),
+            ("wind", equations.wind()),
+        ):
+            yield _on(name, pde, level)
+    for dimensions, level in ((3, 5), (4, 4)):
+        for name, build in (
+            ("sin8", equations.sin8),
+            ("bump 100", lambda d: equations.bump(100.0, d)),
+            ("box", equations.box),
+            ("oblique", equations.oblique),
+        ):
+            yield _on(f"{name}, {dimensions}-D", build(dimensions), level)
+
+
 CANDIDATES: dict[str, dict[str, Any]] = {
     "additive": {"local": "factorised"},
     "multiplicative": {"local": "factorised", "composition": "multiplicative"},
@@ -123,6 +145,27 @@ def print_counts(most: int, only: str = "") -> list[dict[str, Any]]:
         line = [case.name, case.c, case.level, problem.unknowns, *cells, numbers, way]
         print(row(line), flush=True)
         keys = ["equation", "c", "level", "unknowns", *names, "numbers", "auto is"]
+        found.append(dict(zip(keys, line, strict=True)))
+    return found
+
+
+def print_large(most: int, only: str = "") -> list[dict[str, Any]]:
+    """Print the table of `auto` on finer grids, and return its figures; arguments as above."""
+    keys = ["equation", "c", "level", "unknowns", "auto", "numbers", "auto is"]
+    print("GMRES(50), ‖b - B x‖ ≤ 1e-6 ‖b‖, B = I - c A; iterations / products with A")
+    print(head(keys))
+    found = []
+    for case in large_cases():
+        if case.level > most or only not in case.name:
+            continue
+        problem = case.problem()
+        M = preconditioners.make("auto", problem.operator, case.c)
+        iterations, products = solved(problem, case.c, M)
+        count = f"> {MAX_ITERATIONS}" if iterations is None else f"{iterations} / {products}"
+        numbers = getattr(M, "numbers", 0)
+        way = M.describe().splitlines()[1].strip()
+        line = [case.name, case.c, case.level, problem.unknowns, count, numbers, way]
+        print(row(line), flush=True)
         found.append(dict(zip(keys, line, strict=True)))
     return found
 

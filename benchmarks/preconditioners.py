@@ -2,7 +2,8 @@
 
 Solves (I - c A) x = b for the operators A of a few equations on sparse grids, one line per equation
 and level, one column per preconditioner. Counts, no times: any machine gives the same figures, up
-to an iteration. ``--hard`` prints the same for harder equations, ``--peers`` times beside SciPy's.
+to an iteration. ``--hard`` prints the same for harder equations, ``--large`` for `auto` on
+finer grids of these, ``--peers`` times beside SciPy's.
 """
 
 import sys
@@ -19,7 +20,7 @@ from batchkron.solvers import gmres, preconditioners
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
 from benchmarks.core.tables import head, row
-from benchmarks.hard_preconditioning import print_counts, print_times
+from benchmarks.hard_preconditioning import print_counts, print_large, print_times
 
 RTOL = 1e-6
 MAX_ITERATIONS = 400
@@ -127,11 +128,15 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--most", type=int, default=99, help="the finest level")
     parser.add_argument("--rtol", type=float, default=RTOL, help="GMRES's tolerance")
     parser.add_argument("--hard", action="store_true", help="equations with contrast, and others")
+    parser.add_argument("--large", action="store_true", help="hard equations on finer grids")
     parser.add_argument("--only", default="", help="hard equations whose names have this")
     parser.add_argument("--peers", action="store_true", help="times beside SciPy's ILU and LU")
     options = parser.parse_args(words)
-    if options.hard or options.peers:
-        found = print_counts(options.most, options.only) if options.hard else print_times()
+    if options.hard or options.large or options.peers:
+        limits = options.most, options.only
+        tables = {"hard": print_counts, "large": print_large}
+        chosen = [of(*limits) for name, of in tables.items() if getattr(options, name)]
+        found = chosen[0] if chosen else print_times()
         save(options.json, {"rtol": RTOL, "cases": found})
         return
     print(f"GMRES(50), ‖b - A x‖ ≤ {options.rtol:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
