@@ -654,6 +654,10 @@ class InverseOperator(_OfOperators):
         else:
             target[...] = product
 
+    def _grids(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        grids = self.operator._grids()
+        return None if grids is None else (grids[1], grids[0])
+
     def _with(self, change: Callable[[Operator], Operator]) -> Operator:
         return InverseOperator(change(self.operator))
 

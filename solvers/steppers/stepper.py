@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ class Stepper(ABC):
     problem : TimeProblem
         With ``initial`` (shape (N,), read for its shape and dtype only) and ``rhs(t, u, out)``.
     dt : float
-        The step, in the problem's unit of time.
+        The step, in the problem's unit of time. ValueError if it is not positive and finite.
 
     Attributes
     ----------
@@ -103,6 +104,8 @@ class Stepper(ABC):
                 f"method='ssp-rk3' or 'forward-euler', not {self.name!r}"
             )
         self.dt = float(dt)
+        if not 0.0 < self.dt < math.inf:
+            raise ValueError(f"dt is {dt}; expected a finite number > 0")
         self.last_solve: KrylovResult | None = None
         self.measures = False
         self.products = Products()

@@ -300,3 +300,14 @@ def test_updates_reach_them(rng):
     op.solve(b)
     total.update([regular(rng, n, np.dtype("float64")) for n in SIZES])
     np.testing.assert_allclose(op @ op.solve(b), b, rtol=0, atol=1e-12)
+
+
+def test_inverses_of_sums_take_tensors_of_the_grid(rng):
+    factors = np.diag([1.0, 2.0]), np.diag([1.0, 3.0, 5.0])
+    total = bk.KroneckerSum(*factors)
+    X = rng.standard_normal((2, 3))
+    for A in (total, bk.Identity(6) + 0.1 * total, 2.0 * total, bk.KroneckerProduct(*factors)):
+        found = A.inverse() @ X
+        assert found.shape == (2, 3)
+        np.testing.assert_allclose(found.ravel(), A.solve(X.ravel()), rtol=1e-13)
+        np.testing.assert_allclose(A @ found, X, rtol=1e-12)

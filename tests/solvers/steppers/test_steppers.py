@@ -585,3 +585,10 @@ def test_conditions_of_weak_stage_order_3():
             for _ in range(tableau.stages):
                 assert abs(row @ residual) < 1e-13
                 row = row @ A
+
+
+@pytest.mark.parametrize("name", steppers.names())
+@pytest.mark.parametrize("dt", [np.nan, 0.0, -0.1, np.inf])
+def test_steps_that_are_none_are_refused(name, dt):
+    with pytest.raises(ValueError, match="expected a finite number > 0"):
+        steppers.get(name)(ProtheroRobinson(-1.0, "operator"), dt)
