@@ -16,8 +16,8 @@ from batchkron.errors import NotPhysicalError
 from .evolution.start.arguments import finite_number, initial_state
 from .evolution.start.given import as_time_problem
 from .krylov.systems.limits import check_count, check_tolerances
-from .krylov.vectors.ranks import ranks_of_problem
-from .products import norm
+from .krylov.vectors.ranks import norm_over, ranks_of_problem
+from .preconditioners import NamedPreconditioner
 from .steppers.error_scale import ErrorScale
 from .steppers.implicit_equation import equation_of
 from .steppers.products import Products
@@ -122,7 +122,7 @@ def steady_state(
     Raises
     ------
     TypeError, ValueError
-        As for `evolve`; TypeError also if the state is spread over ranks.
+        As for `evolve`.
     RuntimeError
         If ``raise_on_failure`` and the search failed.
 
@@ -144,14 +144,15 @@ def steady_state(
     check_tolerances(rtol, atol)
     check_count("max_steps", max_steps)
     problem = as_time_problem(problem, u0, source, jac)
-    if ranks_of_problem(problem) is not None:
-        raise TypeError("the state is spread over ranks; steady_state takes whole states only")
     u = initial_state(problem, None)
     t = finite_number("t", getattr(problem, "t0", 0.0) if t is None else t)
     search = _Search(problem, u, t)
     if dt is not None and not finite_number("dt", dt) > 0.0:
         raise ValueError(f"dt is {dt}; expected a number > 0.")
     first = search.first_step() if dt is None else float(dt)
+    if isinstance(preconditioner, str) and ranks_of_problem(problem) is not None:
+        deal = getattr(problem, "distribute_preconditioner", None)
+        preconditioner = NamedPreconditioner(preconditioner, u.dtype, deal)
     options = {"solver": solver, "preconditioner": preconditioner}
     search.equation = equation_of(problem, u, search.products, t, first, **options)
     bound = max(max(rtol, _ROUNDINGS * float(np.finfo(u.dtype).eps)) * search.size, atol)
@@ -181,6 +182,7 @@ class _Search:
 
     def __init__(self, problem: Any, u: NDArray[Any], t: float) -> None:
         self._problem, self._t, self.u = problem, t, u
+        self._ranks = ranks_of_problem(problem)
         self.products = Products()
         self._slope, self._next_slope, self._step, self._next = (np.empty_like(u) for _ in range(4))
         self.size = self._evaluate(u, self._slope)
@@ -194,17 +196,20 @@ class _Search:
                 self._problem.rhs(self._t, u, out)
         except NotPhysicalError:
             return math.nan
-        return norm(out)
+        return self._norm(out)
+
+    def _norm(self, vector: NDArray[Any]) -> float:
+        return norm_over(self._ranks, vector)
 
     def first_step(self) -> float:
         """Return a tenth of the time in which f changes u, or itself where u is small."""
         if not (math.isfinite(self.size) and self.size > 0.0):
             return 1.0
-        length = norm(self.u) / self.size
+        length = self._norm(self.u) / self.size
         move = 1e-6 * (length or 1.0)
         np.add(self.u, move * self._slope, out=self._next)
         self._evaluate(self._next, self._next_slope)
-        change = norm(self._next_slope - self._slope) / move
+        change = self._norm(self._next_slope - self._slope) / move
         found = self.size / change if change > 0.0 and math.isfinite(change) else length
         return 0.1 * (max(found, length) or 1.0)
 
@@ -232,18 +237,18 @@ class _Search:
 
     def _rounding(self) -> float:
         """Return by how much f changes with rounding of every other element of u."""
-        if norm(self.u) == 0.0:
+        if self._norm(self.u) == 0.0:
             return 0.0
         np.copyto(self._next, self.u)
         self._next[::2] *= 1.0 + 2.0 * float(np.finfo(self.u.dtype).eps)
         self._evaluate(self._next, self._next_slope)
         np.subtract(self._next_slope, self._slope, out=self._next_slope)
-        return norm(self._next_slope)
+        return self._norm(self._next_slope)
 
     def _try(self, dt: float) -> float:
         """Compute the state after a step; return its ‖f‖, NaN if the solve failed."""
         u = self.u
-        scale = ErrorScale(_NEAR, 0.0)
+        scale = ErrorScale(_NEAR, 0.0, self._ranks)
         scale.set(u, self._slope * dt)
         try:
             failed = self.equation.increment(self._t, dt, u, self._slope, scale, self._step)

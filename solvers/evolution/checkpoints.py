@@ -276,10 +276,13 @@ class Checkpoints:
         path, step, t, ranks = self._path, state.point.step, state.t, self._ranks
         if path is None or (self.written is not None and step == self.written[0]):
             return
-        whole = state.u if ranks is None else state.problem.gather(state.u, root=0)
+        vectors, numbers = state.memory
+        whole = state.u
+        if ranks is not None:
+            whole, *vectors = [state.problem.gather(own, root=0) for own in (whole, *vectors)]
         before, self._failure = self._failure, None
         if whole is not None:
-            checkpoint = self._checkpoint_of(state._replace(u=whole))
+            checkpoint = self._checkpoint_of(state._replace(u=whole, memory=(vectors, numbers)))
             t = checkpoint.t
             self._failure = self._save(path, checkpoint, warns=before is None and not is_last)
         if any_over(ranks, self._failure is not None):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..krylov.systems.result import KrylovResult
+from ..krylov.vectors.ranks import ranks_of_problem
 from ..protocols import TimeProblem
 from .embedded import EmbeddedStepper
 from .error_scale import ErrorScale
@@ -77,6 +78,7 @@ class Bdf(EmbeddedStepper):
     preconditions = True
     chooses_order = True
     error_order = 1
+    works_on_ranks = True
     real_limit = np.inf
     imaginary_limit = 0.0
 
@@ -94,7 +96,7 @@ class Bdf(EmbeddedStepper):
         self._rescaled: list[NDArray[Any]] = []
         self._psi, self._change, self._work = (self._vector() for _ in range(3))
         self.error = self._vector()
-        self.scale = ErrorScale(1e-3, 1e-6)
+        self.scale = ErrorScale(1e-3, 1e-6, ranks_of_problem(problem))
         self._equation = equation_of(
             problem,
             self._change,

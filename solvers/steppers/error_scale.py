@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..products import Vector, norm
+from ..krylov.vectors.ranks import Ranks, max_over, norm_over, sum_over
+from ..products import Vector
 
 __all__ = ["ErrorScale"]
 
@@ -20,10 +21,11 @@ class ErrorScale:
     mean square of e_i / (atol_i + rtol |u_i|).
 
     ``atol`` (float or ndarray, shape (N,)): the absolute tolerance.
+    ``ranks``: those that share the vectors, if there are any.
     """
 
-    def __init__(self, rtol: float, atol: float | NDArray[Any]) -> None:
-        self.rtol, self._atol = rtol, atol
+    def __init__(self, rtol: float, atol: float | NDArray[Any], ranks: Ranks | None = None) -> None:
+        self.rtol, self._atol, self._ranks = rtol, atol, ranks
         self._is_vector = not isinstance(atol, float)
         self._allowed: Any = math.nan
 
@@ -35,13 +37,15 @@ class ErrorScale:
                 largest = np.maximum(largest, abs(state))
             self._allowed = self._atol + self.rtol * largest
         else:
-            self._allowed = self._atol + self.rtol * max(map(norm, states))
+            self._allowed = self._atol + self.rtol * max(
+                norm_over(self._ranks, state) for state in states
+            )
 
     def size(self, vector: Vector) -> float:
         """Return the size of a vector (N,); 1 is the tolerance. 0 for the vector 0 in any case."""
         if self._is_vector:
-            return norm(vector / self._allowed) / math.sqrt(max(vector.size, 1))
-        size = norm(vector)
+            return norm_over(self._ranks, vector / self._allowed) / self._root(vector)
+        size = norm_over(self._ranks, vector)
         if size == 0.0:
             return 0.0
         return size / self._allowed if self._allowed > 0.0 else math.inf
@@ -51,10 +55,16 @@ class ErrorScale:
         """The largest ‖e‖₂ of which the size is at most 1, whatever the direction of e."""
         if not self._is_vector:
             return float(self._allowed)
-        return float(self._allowed.min()) * math.sqrt(self._allowed.size)
+        least = float(self._allowed.min()) if self._allowed.size else math.inf
+        return -max_over(self._ranks, -least) * self._root(self._allowed)
 
     def weights(self, like: Vector) -> Vector:
         """Return a tolerance for each element of a vector."""
         if self._is_vector:
             return self._allowed  # type: ignore[no-any-return]
-        return np.full_like(like.real, self._allowed / math.sqrt(max(like.size, 1)))
+        return np.full_like(like.real, self._allowed / self._root(like))
+
+    def _root(self, vector: Vector) -> float:
+        """Return the root of the number of elements, those of all ranks."""
+        count = sum_over(self._ranks, np.array([float(vector.size)]))[0]
+        return math.sqrt(max(count, 1.0))

@@ -21,7 +21,8 @@ from batchkron.arrays import array_module, is_sparse
 from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult, Status
-from ..products import Vector, as_product, norm
+from ..krylov.vectors.ranks import OnRanks, Ranks, norm_over, ranks_of_problem
+from ..products import Vector, as_product
 from ..protocols import operator_of
 from .error_scale import ErrorScale
 from .products import Products
@@ -282,10 +283,13 @@ class DenseNewton(_Newton):
             self._c, self._rate = numbers[1], numbers[2] or math.nan
 
 
-class _Jacobian:
+class _Jacobian(OnRanks):
     """J(t, u) as an operator: that of a function, or difference quotients of f."""
 
-    def __init__(self, equation: KrylovNewton, given: Any, like: Vector) -> None:
+    def __init__(
+        self, equation: KrylovNewton, given: Any, like: Vector, ranks: Ranks | None
+    ) -> None:
+        self.communicator = ranks
         self.shape, self.dtype = (like.size, like.size), like.dtype
         self._equation, self._given, self._like = equation, given, like
         self._product: Any = None
@@ -297,7 +301,7 @@ class _Jacobian:
         """Take J at (t, u), where f is ``slope``; ``allowed`` is the tolerance of u."""
         self._t, self._u, self._slope = t, u, slope
         root = math.sqrt(float(np.finfo(u.dtype).eps))
-        self._length = max(allowed, root * norm(u)) or root
+        self._length = max(allowed, root * norm_over(self.communicator, u)) or root
         if self._given is not None and _is_function(self._given):
             self._product = as_product(self._given(t, u), "jac(t, u)", self._like)
 
@@ -307,7 +311,7 @@ class _Jacobian:
         if self._product is not None:
             self._product(x, out)
             return out
-        size = norm(x)
+        size = norm_over(self.communicator, x)
         if size == 0.0:
             out[...] = 0.0
             return out
@@ -335,7 +339,7 @@ class KrylovNewton(_Newton):
     ) -> None:
         super().__init__(problem, like, products)
         self.rhs = problem.rhs
-        operator = self._operator = _Jacobian(self, jacobian, like)
+        operator = self._operator = _Jacobian(self, jacobian, like, ranks_of_problem(problem))
         slope = np.zeros_like(like)
         with contextlib.suppress(NotPhysicalError):  # the first step will raise it again
             self._evaluate(t0, problem.initial, slope)
@@ -387,7 +391,7 @@ def equation_of(
     if jacobian is None and is_linear_by_operator(problem):
         return LinearEquation(problem, like, products, t0, dt, **options)
     value = jacobian(t0, problem.initial) if _is_function(jacobian) else jacobian
-    on_host = array_module(like) is np
+    on_host = array_module(like) is np and ranks_of_problem(problem) is None
     is_small = like.size <= _MAX_DENSE
     dense = type(value) is np.ndarray or (is_small and (value is None or is_sparse(value)))
     if on_host and dense and options.get("solver") is None:

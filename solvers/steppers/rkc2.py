@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..krylov.systems.result import KrylovResult
-from ..products import Product, Vector, as_product, norm
+from ..krylov.vectors.ranks import norm_over, ranks_of_problem
+from ..products import Product, Vector, as_product
 from ..protocols import TimeProblem, operator_of
 from ..spectrum import arnoldi, random_start
 from .embedded import EmbeddedStepper
@@ -74,6 +75,7 @@ class Rkc2(EmbeddedStepper):
     order = 2
     stages = 2
     error_order = 2
+    works_on_ranks = True
     real_limit = np.inf
     imaginary_limit = 0.0
 
@@ -83,6 +85,7 @@ class Rkc2(EmbeddedStepper):
         self._runner = StepRunner(problem, self._vectors[0], self.products)
         self._values: NDArray[np.complex128] | None = None  # estimates of eigenvalues
         self._is_linear = is_linear_by_operator(problem)
+        self._ranks = ranks_of_problem(problem)
         self._operator: Any = None  # of the estimate
         self._age = 0  # steps since the estimate
         self._known: float | None = None  # the time at which f(t, u) is known
@@ -154,7 +157,7 @@ class Rkc2(EmbeddedStepper):
 
     def _eigenvalues(self, t: float, u: NDArray[Any]) -> NDArray[np.complex128]:
         """Return estimates of the Jacobian's eigenvalues; ValueError if they leave the strip."""
-        found = arnoldi(self._jacobian(t, u), random_start(u))
+        found = arnoldi(self._jacobian(t, u), random_start(u, self._ranks), ranks=self._ranks)
         if found is None:
             return np.array([np.nan + 0j])
         values = found.values
@@ -174,10 +177,11 @@ class Rkc2(EmbeddedStepper):
             return product
         base, moved = self._vector(), self._vector()
         self._evaluate(t, u, base)
-        length = math.sqrt(float(np.finfo(u.dtype).eps)) * max(norm(u), norm(base) * self.dt, 1e-30)
+        size = max(norm_over(self._ranks, u), norm_over(self._ranks, base) * self.dt, 1e-30)
+        length = math.sqrt(float(np.finfo(u.dtype).eps)) * size
 
         def difference(x: Vector, out: Vector) -> None:
-            move = length / norm(x)
+            move = length / norm_over(self._ranks, x)
             np.multiply(x, move, out=moved)
             np.add(moved, u, out=moved)
             self._evaluate(t, moved, out)

@@ -1,7 +1,5 @@
 """Steady states by pseudo-transient continuation."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -151,16 +149,6 @@ def test_failures_have_a_status():
 def test_refused(options, error, text):
     with pytest.raises(error, match=text):
         steady_state(lambda t, u: -u, **{"u0": np.ones(2), **options})
-
-
-def test_ranks_are_refused():
-    problem = SimpleNamespace(
-        initial=np.ones(2),
-        rhs=lambda t, u, out: np.negative(u, out=out),
-        communicator=SimpleNamespace(size=2, rank=0, allreduce=lambda values, maxima=False: values),
-    )
-    with pytest.raises(TypeError, match="steady_state takes whole states only"):
-        steady_state(problem)
 
 
 def test_a_step_whose_matrix_is_singular_is_tried_shorter():

@@ -321,7 +321,7 @@ def _resumed(
             time=checkpoint.time,
             last_error=checkpoint.last_error,
             grid=checkpoint.grid,
-            memory=_memory_of(checkpoint, initial),
+            memory=_memory_of(checkpoint, initial, None if ranks is None else problem.scatter),
         ),
         ranks=ranks,
     )
@@ -353,13 +353,18 @@ def _refuse_without_estimate(stepper: type[Stepper]) -> None:
 
 
 def _memory_of(
-    checkpoint: Checkpoint, initial: NDArray[Any]
+    checkpoint: Checkpoint, initial: NDArray[Any], scatter: Callable[[Any], Any] | None
 ) -> tuple[list[NDArray[Any]], list[float]] | None:
-    """Return what a method needs of earlier steps, on the device and in the dtype of the state."""
+    """Return what a method needs of earlier steps, on the device and in the dtype of the state.
+
+    ``scatter`` returns a rank's block of a whole vector.
+    """
     if checkpoint.memory is None:
         return None
     module = array_module(initial)
-    vectors = [module.array(vector, dtype=initial.dtype) for vector in checkpoint.memory.vectors]
+    given = checkpoint.memory.vectors
+    blocks = given if scatter is None else [scatter(vector) for vector in given]
+    vectors = [module.array(vector, dtype=initial.dtype) for vector in blocks]
     return vectors, checkpoint.memory.numbers.tolist()
 
 

@@ -40,7 +40,7 @@ def initial_step(integration: Integration, tolerances: Tolerances, order: int) -
     if isinstance(tolerances.atol, float):
         allowed = tolerances.atol + tolerances.rtol * max(size, reached)
     else:  # as if it were the same for all elements
-        scale = ErrorScale(tolerances.rtol, tolerances.atol)
+        scale = ErrorScale(tolerances.rtol, tolerances.atol, ranks)
         scale.set(u)
         allowed = speed / scale.size(slope) if speed > 0.0 else scale.smallest
     if allowed <= 0.0:

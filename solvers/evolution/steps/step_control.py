@@ -287,7 +287,7 @@ class VariableOrderSteps(AdaptiveSteps):
     def __init__(self, integration: Integration, tolerances: Tolerances, stepper: Bdf) -> None:
         super().__init__(integration, tolerances, stepper)
         self._stepper = stepper
-        stepper.scale = ErrorScale(tolerances.rtol, tolerances.atol)
+        stepper.scale = ErrorScale(tolerances.rtol, tolerances.atol, integration.ranks)
 
     def accepts(self, error: Callable[[], float], size: float) -> bool:
         """Return whether a step is accepted, and if so count it; choose the one to try next."""

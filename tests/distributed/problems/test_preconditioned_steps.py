@@ -8,7 +8,7 @@ import pytest
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
 from batchkron.problems import PDE, Axis, Dirichlet, Separable, div, grad, make, mass, time
-from batchkron.solvers import evolve
+from batchkron.solvers import evolve, steady_state
 from batchkron.solvers.preconditioners import CombinationPreconditioner, names
 
 
@@ -143,3 +143,71 @@ def test_a_problem_that_cannot_deal_them_out():
             evolve(part, until=1.0, dt=0.1, method="backward-euler", preconditioner="combination")
 
     simulate(2, program)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("bdf", "combination"), ("bdf", None), ("rkc2", "none")]
+)
+def test_steps_by_their_errors_are_those_of_one_process(tmp_path, method, name):
+    """Also of a run that is stopped and resumed on ranks: their memory is gathered."""
+    problem = make("diffusion-2d", 3, 1)
+    options = {"until": 0.05, "rtol": 1e-6, "method": method}
+    if method == "bdf":
+        options["preconditioner"] = name
+    alone = evolve(problem, **options)
+    path = tmp_path / "run.h5"
+
+    def program(comm):
+        part = distribute(problem, comm)
+        result = evolve(part, **options)
+        half = evolve(part, callback=lambda state: state.step == 7, checkpoint=path, **options)
+        rest = evolve(part, resume=path, **options)
+        return part.gather(result.u), result.steps, half.steps, part.gather(rest.u), rest.steps
+
+    for ranks in (1, 3):
+        for u, steps, half, resumed, whole in simulate(ranks, program):
+            assert (steps, half, whole) == (alone.steps, 7, alone.steps)
+            np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-10 * np.abs(alone.u).max())
+            np.testing.assert_allclose(resumed, u, rtol=0, atol=1e-12 * np.abs(u).max())
+
+
+def test_nonlinear_systems_on_ranks_are_solved_by_products():
+    """Only all ranks together know how long a vector of difference quotients is."""
+    rates = np.array([1.0, 30.0, 1000.0])
+
+    def run(method, u, rates, **more):
+        def rhs(t, u, out):
+            out[...] = rates * (1.0 - u) - u**3
+
+        problem = SimpleNamespace(initial=u, rhs=rhs, **more)
+        result = evolve(problem, until=1.0, method=method, rtol=1e-6)
+        steady = steady_state(problem)
+        assert steady.converged
+        return result.u, result.steps, steady.u
+
+    def program(comm):
+        part = slice(comm.rank, comm.rank + 1)
+        return run(method, np.full(1, 0.2), rates[part], communicator=comm)
+
+    for method in ("bdf", "rkc2"):
+        alone = run(method, np.full(3, 0.2), rates)
+        found = simulate(3, program)
+        assert {steps for _, steps, _ in found} <= {alone[1] - 1, alone[1], alone[1] + 1}
+        np.testing.assert_allclose(np.concatenate([u for u, *_ in found]), alone[0], atol=2e-5)
+        np.testing.assert_allclose(np.concatenate([u for *_, u in found]), alone[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["none", "combination"])
+def test_steady_states_on_ranks(name):
+    problem = make("diffusion-2d", 3, 1)
+    alone = steady_state(problem, t=0.0, preconditioner=name)
+
+    def program(comm):
+        part = distribute(problem, comm)
+        found = steady_state(part, t=0.0, preconditioner=name)
+        return part.gather(found.u), found.status, found.steps
+
+    for u, status, steps in simulate(3, program):
+        assert status == alone.status
+        assert steps == alone.steps
+        np.testing.assert_allclose(u, alone.u, rtol=0, atol=1e-6 * np.abs(alone.u).max())
