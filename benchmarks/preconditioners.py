@@ -3,7 +3,8 @@
 Solves (I - c A) x = b for the operators A of a few equations on sparse grids, one line per equation
 and level, one column per preconditioner. Counts, no times: any machine gives the same figures, up
 to an iteration. ``--hard`` prints the same for harder equations, ``--large`` for `auto` on
-finer grids of these, ``--peers`` times beside SciPy's.
+finer grids of these, ``--peers`` times beside SciPy's,
+``--device`` times on a device beside its host's.
 """
 
 import sys
@@ -18,8 +19,9 @@ from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux, Problem
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import save
+from benchmarks.core.records import machine, save
 from benchmarks.core.tables import head, row
+from benchmarks.device_preconditioning import print_device
 from benchmarks.hard_preconditioning import print_counts, print_large, print_times
 
 RTOL = 1e-6
@@ -131,7 +133,13 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--large", action="store_true", help="hard equations on finer grids")
     parser.add_argument("--only", default="", help="hard equations whose names have this")
     parser.add_argument("--peers", action="store_true", help="times beside SciPy's ILU and LU")
+    text = "seconds of implicit steps there beside its host, or on the host alone"
+    parser.add_argument("--device", choices=("cpu", "cuda"), help=text)
     options = parser.parse_args(words)
+    if options.device:
+        found = print_device(options.device, options.most, options.only)
+        save(options.json, {"machine": machine(options.device), "cases": found})
+        return
     if options.hard or options.large or options.peers:
         limits = options.most, options.only
         tables = {"hard": print_counts, "large": print_large}

@@ -122,7 +122,8 @@ class CombinationPreconditioner(Preconditioner):
     On a device all full grids are solved together by 2 d launches and a scaling, unless they are
     large (see `SweptGrids`) or some have dense inverses; this takes 2 indices of 4 bytes for each
     pair of 1-D cells of each fibre, twice, and two vectors of the full grids. M becomes a CUDA
-    graph after a few products, with two vectors of its own; not with dense inverses.
+    graph after a few products, with two vectors of its own. With "factorised" it is one batch list,
+    of the sum of all inverses.
     Cost: two products with these matrices for each full grid; elsewhere those along a grid's
     longest mode are shared with other grids. "multiplicative" costs one product with A more,
     "symmetric" half as much again and two products with A.
@@ -226,7 +227,7 @@ class CombinationPreconditioner(Preconditioner):
         for group in self._groups:
             group.rescale(scale)
         self.scale = scale
-        self._factor[...] = scale
+        self._factor[...] = getattr(self._groups[0], "factorised_at", scale)
 
     @property
     def capturable(self) -> bool:
@@ -235,7 +236,7 @@ class CombinationPreconditioner(Preconditioner):
         multiplies = len(self.order) > 1
         if multiplies and not (isinstance(A, Operator) and A.dtype == self.dtype and A.capturable):
             return False
-        return self.device != "cpu" and all(group.is_swept for group in self._groups)
+        return self.device != "cpu" and all(group.capturable for group in self._groups)
 
     @property
     def numbers(self) -> int:
@@ -329,7 +330,7 @@ class CombinationPreconditioner(Preconditioner):
     def _multiply(self, x: NDArray[Any], out: NDArray[Any]) -> None:
         """Overwrite ``out`` with M x."""
         module = array_module(x)
-        if self._whole:
+        if self._whole and not isinstance(self._groups[0], FactorisedGrids):
             out[...] = self._groups[0].solve(x)
             return
         extra = 0 if all(group.complete for group in self._groups) else 1

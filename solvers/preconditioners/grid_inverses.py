@@ -32,7 +32,7 @@ class GridInverses:
 
     ``complete``: whether the sparse grid has all unknowns of the full grids, or those that it does
       not have are left out.
-    ``is_swept``: whether all grids are solved by sweeps, which allocate nothing.
+    ``is_swept``, ``capturable``: whether all grids are solved by sweeps, which allocate nothing.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class GridInverses:
         self._shared, self._together = self._share(grids)
         self._alone = [grid for grid in grids if grid not in self._together]
         self.is_swept = isinstance(self._shared, SweptGrids) and not self._alone
+        self.capturable = self.is_swept
         self.complete = self.is_swept or all(grid.complete for grid in grids)
         self._places = [
             None if grid.places is None else on_device(grid.places, device) for grid in self._alone

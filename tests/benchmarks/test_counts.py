@@ -100,6 +100,15 @@ def test_the_benchmark_of_finer_grids_runs(table, monkeypatch):
     assert int(row[4].split("/")[0]) <= 35
 
 
+def test_the_benchmark_of_steps_on_a_device_runs(table, monkeypatch):
+    module = importlib.import_module("benchmarks.device_preconditioning")
+    cases = [(name, pde, 3) for name, pde, _ in module.CASES]
+    monkeypatch.setattr(module, "CASES", cases)
+    rows = table("preconditioners", "--device", "cpu", "--only", "wind")
+    assert [row[:4] for row in rows] == [["wind", "3", "180", "cpu"]]
+    assert rows[0][-1] == "0e+00"
+
+
 def test_the_benchmark_of_hard_equations_runs(table):
     rows = table("preconditioners", "--hard", "--most", "3", "--only", "full grid")
     assert [row[0] for row in rows] == ["bump 100, full grid"]

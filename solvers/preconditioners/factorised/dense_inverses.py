@@ -17,7 +17,7 @@ from batchkron.operators import on_device
 from .local_matrices import LocalMatrices
 from .pieces import Piece
 
-__all__ = ["DenseInverses"]
+__all__ = ["DenseInverses", "inverted"]
 
 Vector = NDArray[Any]
 
@@ -65,7 +65,7 @@ class DenseInverses:
         other._inverses = []
         for own in self._groups:
             A = np.stack([self._local.matrix(p.levels, p.cells, False).toarray() for p in own])
-            inverses = _inverted(
+            inverses = inverted(
                 on_device(A if c is None else np.eye(A.shape[1]) - c * A, self._device)
             )
             weights = on_device(np.array([float(p.coefficient) for p in own]), self._device)
@@ -90,7 +90,7 @@ class DenseInverses:
             sums += self._sum.apply(solved.reshape(-1, size)).real
 
 
-def _inverted(B: Vector) -> Vector:
+def inverted(B: Vector) -> Vector:
     """Return the inverses of matrices, (count, n, n); pseudoinverses if one is singular."""
     module = array_module(B)
     try:

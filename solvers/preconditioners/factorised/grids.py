@@ -25,6 +25,7 @@ from .elimination import (
     lexicographic,
     minimum_degree,
 )
+from .inverse_list import InverseList
 from .local_matrices import LocalMatrices
 from .pieces import Piece
 from .sparse_solve import SparseSolve
@@ -52,7 +53,6 @@ class FactorisedGrids:
     ``cost``: numbers that are stored and multiply-adds of the factorisation, estimated.
     """
 
-    is_swept = False
     complete = True  # absent unknowns are left out here
 
     def __init__(
@@ -65,7 +65,7 @@ class FactorisedGrids:
         self.cost = sum((piece.cost for piece in self._pieces), Cost())
         self.factorised_at: Any = at
         self._sparse: SparseSolve | None = None
-        self._dense: DenseInverses | None = None
+        self._dense: DenseInverses | InverseList | None = None
 
     def _piece(self, grid: Subgrid) -> Piece:
         cells, blocks = cells_of(grid, self._local.widths(grid.levels), self._local.sizes)
@@ -122,8 +122,18 @@ class FactorisedGrids:
         return other
 
     def rescale(self, c: Any) -> None:
-        """Take another B = I - c · A in place."""
-        self._solve_with(c)
+        """Take another B = I - c · A in place, in the same memory if it is ``capturable``."""
+        if not (self.capturable and isinstance(self._dense, InverseList)):
+            self._solve_with(c)
+        elif not _is_near(c, self.factorised_at):
+            self._dense.refactorise(c)
+            self.factorised_at = c
+
+    @property
+    def capturable(self) -> bool:
+        """Whether products on a device may be captured in CUDA graphs."""
+        dense = isinstance(self._dense, InverseList) and self._dense.capturable
+        return dense and self._sparse is None
 
     def restricted(self, grids: Sequence[Subgrid]) -> FactorisedGrids:
         """Return the sum over other grids with the same operator; call `shifted` before `add`."""
@@ -143,21 +153,18 @@ class FactorisedGrids:
         return self._sparse is not None or self._dense is not None
 
     @cached_property
-    def _matrices(self) -> tuple[SparseSolve | None, DenseInverses | None]:
+    def _matrices(self) -> tuple[SparseSolve | None, DenseInverses | InverseList | None]:
         """The pieces that are solved sparsely, and the dense ones."""
         sparse = [piece for piece in self._pieces if piece.way != "dense"]
         dense = [piece for piece in self._pieces if piece.way == "dense"]
         kinds = self._dtype, self._bases.terms.dtype
-        return (
-            SparseSolve(self._local, sparse, *kinds) if sparse else None,
-            DenseInverses(self._local, dense, *kinds, self._device) if dense else None,
-        )
-
-    def solve(self, x: Vector) -> Vector:
-        """Return B⁻¹ x, (N,), if the only grid is the whole tensor product."""
-        target = np.zeros_like(x, self._dtype)
-        self.add(x, target)
-        return target
+        factors = SparseSolve(self._local, sparse, *kinds) if sparse else None
+        if not dense:
+            return factors, None
+        fits = self._dtype.kind == "c" or kinds[1].kind != "c"
+        if self._device != "cpu" and fits and math.prod(self._local.sizes) > 1:
+            return factors, InverseList(self._local, dense, self._dtype, self._device)
+        return factors, DenseInverses(self._local, dense, *kinds, self._device)
 
     def add(self, x: Vector, target: Vector) -> None:
         """Add the product with x to ``target``, both (N,) or longer: the rest is left alone."""

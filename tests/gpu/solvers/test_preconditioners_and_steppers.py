@@ -68,6 +68,29 @@ def test_factorised_combinations_take_as_many_iterations_as_on_the_cpu(cupy, rng
     assert np.abs(np.subtract(counts[:3], counts[3:])).max() <= 1
 
 
+@pytest.mark.parametrize("name", ["sparse", "full", "adapted"])
+def test_factorised_combinations_are_captured_and_rescaled_in_place(cupy, rng, name):
+    """GMRES's graphs contain products with M, also after M is that of another scale."""
+    problem = hard(name)
+    A, b = problem.to("cuda").operator, rng.standard_normal(problem.unknowns)
+    M = preconditioners.make("factorised-combination", A, 0.1)
+    assert M.capturable
+    right = cupy.asarray(b)
+    for c in (0.1, 0.15, 0.9, 0.1):  # the same factors, others, and the first ones again
+        M.rescale(c)
+        at = 0.1 if c == 0.15 else c
+        alone = preconditioners.make("factorised-combination", problem.operator, at)
+        for _ in range(3):  # plain, captured, repeated
+            found = M.matvec(right).get()
+            expected = alone.matvec(b)
+            assert np.linalg.norm(found - expected) < 1e-8 * np.linalg.norm(expected)
+        B = bk.Identity(A.shape[0]).to("cuda") - c * A
+        for _ in range(3):
+            result = gmres(B, right, rtol=1e-6, M=M, restart=50)
+            assert result.converged
+            assert result.iterations <= 32
+
+
 @pytest.mark.parametrize("name", [n for n in preconditioners.names() if n != "none"])
 @pytest.mark.parametrize("make", ["diffusion-2d", with_pitch])
 @pytest.mark.parametrize("size", [(1, 1), (3, 2)])

@@ -20,6 +20,7 @@ from batchkron.solvers.preconditioners.factorised.elimination import (
     lexicographic,
     minimum_degree,
 )
+from batchkron.solvers.preconditioners.factorised.inverse_list import InverseList
 from batchkron.solvers.preconditioners.factorised.local_matrices import LocalMatrices
 from batchkron.solvers.preconditioners.subgrids import subgrids
 
@@ -211,3 +212,26 @@ def test_what_is_far_too_large_is_refused_without_a_look_at_the_pattern(monkeypa
     monkeypatch.setattr(FactorisedGrids, "_piece", None)
     with pytest.raises(TooLargeError, match="more than 100"):
         factorised(OPERATORS["2-D"](), 0.1, max_numbers=100)
+
+
+@pytest.mark.parametrize("name", ["2-D", "3-D", "levels", "full", "periodic", "adapted"])
+def test_a_list_of_inverses_is_their_sum(rng, name):
+    """What a device multiplies by: one matrix for each pair of cells, replaced in place."""
+    A = OPERATORS[name]()
+    terms = A.kronecker_terms()
+    grids = FactorisedGrids(ModeBases(terms), subgrids(terms), np.float64, "cuda")
+    assert {piece.way for piece in grids._pieces} == {"dense"}
+    whole = InverseList(grids._local, grids._pieces, np.float64, "cpu").factorised(0.1)
+    assert whole.numbers <= grids.cost.numbers
+    x, memory = rng.standard_normal(A.shape[0]), whole._list
+    for c in (0.1, 0.9):
+        if c != 0.1:
+            whole.refactorise(c)
+        out = np.ones_like(x)
+        whole.add(x, out)
+        np.testing.assert_allclose(out, 1.0 + expected(A, c, x), rtol=1e-9, atol=1e-9)
+    assert whole._list is memory
+    single = InverseList(grids._local, grids._pieces, np.float32, "cpu").factorised(0.1)
+    out = np.zeros(len(x), np.float32)
+    single.add(x.astype(np.float32), out)
+    assert np.linalg.norm(out - expected(A, 0.1, x)) < 1e-4 * np.linalg.norm(out)

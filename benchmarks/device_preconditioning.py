@@ -1,0 +1,99 @@
+"""Seconds of implicit steps with `auto` on a device beside the cores of its host.
+
+``python -m benchmarks.preconditioners --device cuda`` prints them; without a device those of the
+host alone. Times are of a clock, so that the machine has to be quiet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import batchkron as bk
+from batchkron.arrays import array_module, to_host
+from batchkron.operators import on_device
+from batchkron.problems import PDE
+from batchkron.solvers import gmres, preconditioners
+from benchmarks import hard_equations as equations
+from benchmarks.core.tables import duration, head, row
+
+__all__ = ["print_device"]
+
+RTOL, RESTART, STEPS = 1e-6, 50, 10
+ROUNDS = 3  # of the steps: the first one compiles and captures what the others repeat
+CASES: tuple[tuple[str, PDE, int], ...] = (
+    ("bump 100", equations.bump(), 7),
+    ("wind", equations.wind(), 7),
+    ("bump 100, 3-D", equations.bump(100.0, 3), 4),
+    ("oblique, 3-D", equations.oblique(3), 4),
+)
+
+
+def print_device(device: str, most: int, only: str = "") -> list[dict[str, Any]]:
+    """Print the seconds of set-up and ten steps (I - A) u⁺ = u, and return the figures.
+
+    ``most`` is the finest level, and names of equations have ``only`` in them.
+    """
+    places = ("cpu",) if device == "cpu" else ("cpu", device)
+    print(f"{STEPS} steps (I - A) u⁺ = u to {RTOL:g}; {bk.get_num_threads()} threads on the host")
+    names = ["equation", "level", "unknowns", "on", "set-up", "first steps", "steps"]
+    print(head([*names, "iterations", "apart"]))
+    found = []
+    for name, pde, level in CASES:
+        if level > most or only not in name:
+            continue
+        states = []
+        for place in places:
+            own = _timed(pde, level, place)
+            states.append(own.pop("state"))
+            apart = float(np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0]))
+            own = {"equation": name, "level": level, "on": place} | own | {"apart": apart}
+            times = (duration(own[key]) for key in ("setup", "first", "steps"))
+            cells = [name, level, own["unknowns"], place, *times, own["iterations"]]
+            print(row([*cells, f"{apart:.0e}"]), flush=True)
+            found.append(own)
+    return found
+
+
+def _timed(pde: PDE, level: int, place: str) -> dict[str, Any]:
+    """Return the seconds on a device, the iterations of all steps, and the last state."""
+    problem = pde.discretize(level=level, degree=2)
+    A = (problem if place == "cpu" else problem.to(place)).operator
+    start = on_device(np.random.default_rng(0).standard_normal(problem.unknowns), place)
+    B = bk.Identity(problem.unknowns).to(place) - A
+    made, setup = _measured(lambda: preconditioners.make("auto", A, 1.0), start)
+    seconds = []
+    for _ in range(ROUNDS):
+        (u, iterations), lasted = _measured(lambda: _steps(B, made, start), start)
+        seconds.append(lasted)
+    return {
+        "unknowns": problem.unknowns,
+        "setup": setup,
+        "first": seconds[0],
+        "steps": min(seconds[1:]),
+        "iterations": iterations,
+        "state": to_host(u, "u"),
+    }
+
+
+def _steps(B: Any, M: Any, u: Any) -> tuple[Any, int]:
+    iterations = 0
+    for _ in range(STEPS):
+        result = gmres(B, u, M=M, rtol=RTOL, restart=RESTART, maxiter=8)
+        assert result.converged
+        u, iterations = result.x, iterations + result.iterations
+    return u, iterations
+
+
+def _measured(work: Callable[[], Any], like: Any) -> tuple[Any, float]:
+    """Return what some work returns, and its seconds, those of the device included."""
+    module = array_module(like)
+    wait = (lambda: None) if module is np else module.cuda.get_current_stream().synchronize
+    wait()
+    begin = time.perf_counter()
+    found = work()
+    wait()
+    return found, time.perf_counter() - begin
