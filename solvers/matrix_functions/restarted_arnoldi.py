@@ -108,7 +108,7 @@ def any_function(
             weights = size * first_column(f, t * joined)[done:]
             if not np.isfinite(weights).all():
                 return Outcome(b * np.nan, math.nan, Status.NOT_FINITE, done + cycle.count)
-            change = weights.copy()
+            change = weights.astype(np.result_type(weights, known))
             change[: len(known)] -= known
             total = math.hypot(norm(x), float(np.linalg.norm(weights)))
             rounding = 10 * cycle.eps * total

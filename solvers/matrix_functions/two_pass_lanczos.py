@@ -74,7 +74,7 @@ def hermitian_function(
             if not np.isfinite(weights).all():
                 status = Status.NOT_FINITE if f == "exp" else Status.INDEFINITE
                 return Outcome(b * np.nan, math.nan, status, len(alphas))
-            change = weights.copy()
+            change = weights.astype(np.result_type(weights, known))
             change[: len(known)] -= known
             rounding = 10 * eps * float(np.abs(weights).max())
             error = max(0.0 if ended else float(np.linalg.norm(change)), rounding) * size

@@ -321,6 +321,18 @@ def test_all_kinds_of_operators(rng):
     np.testing.assert_allclose(np.asarray(there), np.exp(np.diag(dense)) * b, rtol=1e-8)
 
 
+def test_functions_may_be_complex_at_first(rng):
+    """As logarithms are of the first Ritz values, which may be negative."""
+    A, b = rng.standard_normal((30, 30)), rng.standard_normal(30)
+
+    def f(X):
+        return X + 1e-3j if len(X) < 5 else X
+
+    found = matrix_function(f, A, b)
+    assert found.converged
+    np.testing.assert_allclose(found.x, A @ b, rtol=1e-8)
+
+
 def test_what_does_not_converge_is_said(rng):
     A = np.diag(np.geomspace(1e-6, 1e6, 300))
     b = rng.standard_normal(300)
