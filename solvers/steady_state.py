@@ -144,7 +144,7 @@ def steady_state(
     check_tolerances(rtol, atol)
     check_count("max_steps", max_steps)
     problem = as_time_problem(problem, u0, source, jac)
-    u = initial_state(problem, None)
+    u = initial_state(problem, ranks_of_problem(problem))
     t = finite_number("t", getattr(problem, "t0", 0.0) if t is None else t)
     search = _Search(problem, u, t)
     if dt is not None and not finite_number("dt", dt) > 0.0:

@@ -252,7 +252,13 @@ class System:
         """
         if self.problem.pointwise:
             raise TypeError(
-                "the problem has pointwise terms, which cannot be spread over ranks yet"
+                "the problem has pointwise terms, which cannot be spread over ranks yet; run it on "
+                "one rank"
+            )
+        if self.problem.limiter is not None:
+            raise TypeError(
+                "the problem has a limiter, which cannot be spread over ranks yet; run it on one "
+                "rank, or leave out limiter="
             )
         if self.problem.has_fields:
             raise TypeError(
