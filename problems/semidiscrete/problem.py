@@ -239,7 +239,7 @@ class Problem(ProblemValue, OutputMethods):
         if self.is_nonlinear_at_points or (self.pointwise and self.has_fields):
             raise ValueError(
                 "the problem has pointwise terms, which are no operators, so that it cannot be "
-                "frozen; explicit and IMEX methods take it"
+                "frozen; explicit, IMEX and implicit methods take it"
             )
         if not self.has_fields:
             return self
