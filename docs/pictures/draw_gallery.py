@@ -40,8 +40,9 @@ HEAD = """# Gallery
 Each section has an equation, the lines that solve it, what they print, with the error or the number
 that theory or publications give, and the picture that they draw. The problems are in
 `batchkron.problems.gallery`: `make("landau-1x1v", k=0.4)` in Python, and on the command line
-`batchkron run landau-1x1v:k=0.4`. The [quickstart](../tutorials/quickstart.md) and
-[Solve kinetic equations](../guides/kinetic.md) explain the words.
+`batchkron run landau-1x1v:k=0.4`. The [quickstart](../tutorials/quickstart.md),
+[Solve kinetic equations](../guides/kinetic.md) and
+[functions of the solution](../guides/nonlinear.md) explain the words.
 
 This page is made by `python docs/pictures/draw_gallery.py`, which runs all of it, and compares each
 problem with that of its name in the gallery.
