@@ -1,8 +1,9 @@
 """Draws structure.svg, the folders and who imports whom: `python docs/pictures/draw_structure.py`.
 
-With an argument it writes there. Rows are layers: nothing imports from a row above. An arrow stands
-for the imports of all files of one folder from another; arrows that follow from two others are left
-out.
+With an argument it writes there. The outermost folders come first, then those whose folders have an
+order, each by itself, so that texts are as large as those of the page. Rows are layers: nothing
+imports from a row above. An arrow stands for the imports of all files of one folder from another;
+arrows that follow from two others are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ sys.path[:0] = [str(ROOT / ".ci"), str(Path(__file__).parent)]
 from draw import DARK  # noqa: E402
 from imports import csrc_includes, python_imports, python_modules, siblings  # noqa: E402
 
-LETTER, HEIGHT = 7.0, 24  # pixels: a letter's mean width, a box without others in it
+LETTER, HEIGHT = 7.5, 26  # pixels: a letter's mean width, a box without others in it
+WIDTH = 830  # pixels of the picture, unless a row is wider
+INNER = ("problems", "solvers", "distributed", "backends.cuda")  # drawn by themselves
 TITLE, MARGIN, GAP, BETWEEN = 22, 10, 12, 24  # pixels; BETWEEN the rows of a box
 LANE = 10  # pixels for an arrow that passes a row
 SWEEPS = 8  # passes that put boxes near those that they are joined with
@@ -161,15 +164,17 @@ def _place(box: Box, rows: list[list[Box]]) -> None:
     box.height = y - BETWEEN + MARGIN
 
 
-def box_of(folder: str, imports: dict[str, set[str]], beside: set[str]) -> Box:
-    """Return a folder's box with the boxes of its folders, and of the files ``beside`` them."""
+def box_of(
+    folder: str, imports: dict[str, set[str]], beside: Iterable[str] = (), depth: int = 0
+) -> Box:
+    """Return a folder's box with those in it to a depth, and of the files ``beside`` them."""
     name = folder.rpartition(".")[2]
     box = Box(name, LETTER * len(name) + 2 * MARGIN)
     below = [m[len(folder) + 1 :] for m in imports if m.startswith(f"{folder}.")]
-    names = {m.partition(".")[0] for m in below if "." in m} | (beside & set(below))
-    if names:
+    names = {m.partition(".")[0] for m in below if "." in m} | set(below).intersection(beside)
+    if names and depth:
         edges = {e for e in siblings(folder, imports) if names.issuperset(e)}
-        inner = [box_of(f"{folder}.{name}", imports, set()) for name in sorted(names)]
+        inner = [box_of(f"{folder}.{name}", imports, (), depth - 1) for name in sorted(names)]
         arranged(box, inner, reduced(edges))
     return box
 
@@ -180,7 +185,7 @@ def drawn(box: Box, x: float, y: float, depth: int = 0) -> Iterable[str]:
     size = f'width="{box.width:.0f}" height="{box.height:.0f}"'
     yield f'<rect x="{x:.0f}" y="{y:.0f}" {size} class="{[*FILLS][min(depth, len(FILLS) - 1)]}"/>'
     weight = ' class="t"' if box.rows else ""
-    yield f'<text x="{x + box.width / 2:.0f}" y="{y + 16:.0f}"{weight}>{box.name}</text>'
+    yield f'<text x="{x + box.width / 2:.0f}" y="{y + 17:.0f}"{weight}>{box.name}</text>'
     for path in box.paths:
         (a, b), *rest = [(round(x + a), round(y + b)) for a, b in path]
         d, level = f"M{a} {b}", b  # level: how far down the path is drawn
@@ -200,23 +205,35 @@ def drawn(box: Box, x: float, y: float, depth: int = 0) -> Iterable[str]:
 
 def structure(root: Path = ROOT) -> str:
     """Return the picture of a tree."""
-    python = box_of("batchkron", python_imports(python_modules(root)), {"arrays", "errors"})
-    csrc = box_of("csrc", csrc_includes(root), set())
-    width = max(python.width, csrc.width) + 2 * MARGIN
-    python.x, csrc.x = (width - python.width) / 2, (width - csrc.width) / 2
-    python.y = MARGIN
-    csrc.y = python.y + python.height + 3 * BETWEEN
-    height = csrc.y + csrc.height + MARGIN
+    imports = python_imports(python_modules(root))
+    whole = box_of("batchkron", imports, {"arrays", "errors"}, depth=1)
+    inside = {name: box_of(f"batchkron.{name}", imports, depth=2) for name in INNER}
+    rows = [
+        [whole, box_of("csrc", csrc_includes(root), depth=1)],
+        [inside["problems"], inside["solvers"]],
+        [inside["distributed"]],
+        [inside["backends.cuda"]],
+    ]
+    notes = [NOTE, "and what is inside of some folders:", "", ""]
+    width = max(WIDTH, *(_spread(row) + 2 * MARGIN for row in rows))
+    height, parts = 0.0, []
+    for row, note in zip(rows, notes, strict=True):
+        height += 2 * BETWEEN if note else BETWEEN
+        if note:
+            parts.append(f'<text x="{width / 2:.0f}" y="{height - 14:.0f}">{note}</text>')
+        for box in row:
+            parts += drawn(box, width / 2, height)
+        height += max(box.height for box in row)
+    height += MARGIN
     style = (
         f"{DARK} rect{{stroke:#222;rx:4px}} text{{text-anchor:middle;fill:#222}} "
         f"{' '.join(f'.{name}{{fill:{fill}}}' for name, fill in FILLS.items())} "
         ".t{font-weight:bold} path{fill:none;stroke:#3b6fb6;stroke-width:1.5;marker-end:url(#h)}"
     )
-    note = f'<text x="{width / 2:.0f}" y="{csrc.y - 1.3 * BETWEEN:.0f}">{NOTE}</text>'
-    lines = "\n".join([*drawn(python, 0, 0), note, *drawn(csrc, 0, 0)])
+    lines = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" font-family="sans-serif" font-size="12">\n'
+        f'width="{width:.0f}" height="{height:.0f}" font-family="sans-serif" font-size="13">\n'
         f"<title>The folders of batchkron, and which import from which</title>\n"
         f"<style>{style}</style>\n"
         '<defs><marker id="h" markerWidth="7" markerHeight="7" refX="6" refY="3" '
