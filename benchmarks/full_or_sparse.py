@@ -27,7 +27,7 @@ METHOD: Literal["rk4"] = "rk4"
 POINTS = 4000  # random points at which errors are taken
 TARGETS = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 PAGE = ROOT / "docs" / "results" / "full-or-sparse.md"
-PICTURE = ROOT / "docs" / "pictures" / "full-or-sparse.svg"
+PICTURE = ROOT / "benchmarks" / "results" / "full-or-sparse.svg"
 COLORS = {"full": "C3", "sparse": "C0", "mixed": "C2", "adaptive": "C1"}
 
 COMPARED = ["case", "error at most", *COLORS, "fastest", "full / best other"]
@@ -43,7 +43,7 @@ relative, root mean square over random points of the box.
 
 {cases}
 
-![Error against the time of a run](../pictures/full-or-sparse.svg)
+![Error against the time of a run](../../benchmarks/results/full-or-sparse.svg)
 
 The fastest run of each kind that has at most an error; the last column is how many times as long
 the full grid takes as the best of the others:
