@@ -32,7 +32,7 @@ from .adaptation.transfer import carried_over, parts_at_levels
 from .description import problem_rows, problem_text
 from .fields.field import Field
 from .fields.implicit import ImplicitFields
-from .fields.newton import Linearisation
+from .fields.newton import Derivative, Linearisation
 from .fields.terms import frozen_terms
 from .output.cut import AxisOrName, Counts, Places
 from .output.output import Output
@@ -480,7 +480,7 @@ class Problem(ProblemValue, OutputMethods):
         return self.system.whole_part()
 
     @property
-    def jacobian(self) -> Callable[[float, NDArray[np.float64]], Operator] | None:
+    def jacobian(self) -> Callable[[float, NDArray[np.float64]], Derivative] | None:
         """The function of (t, u) that returns ∂f/∂u, or None; see `System.jacobian`."""
         return self.system.jacobian
 

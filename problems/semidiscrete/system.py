@@ -30,7 +30,7 @@ from .fields.electric import ElectricOfState
 from .fields.following import Following
 from .fields.gains import GainsOfState
 from .fields.implicit import ImplicitFields
-from .fields.newton import Linearisation
+from .fields.newton import Derivative, Linearisation
 from .fields.pointwise import PointwiseOfState
 from .fields.terms import FieldTerms
 from .limiter import PositiveLimiter
@@ -219,7 +219,7 @@ class System:
         )
 
     @property
-    def jacobian(self) -> Callable[[float, NDArray[np.float64]], Operator] | None:
+    def jacobian(self) -> Callable[[float, NDArray[np.float64]], Derivative] | None:
         """The function of (t, u) that returns ∂f/∂u of a problem with pointwise terms.
 
         None if it is linear, or something in it follows the state as a whole, as fields and speeds
@@ -229,7 +229,9 @@ class System:
         follows = any(own.speed is not None or own.fields for own in problem.pointwise)
         if problem.has_fields or follows or not problem.is_nonlinear_at_points:
             return None
-        return lambda t, u: operator_sum(self._groups, t) + self._pointwise.derivative(t, u)
+        return lambda t, u: Derivative(
+            operator_sum(self._groups, t), self._pointwise.derivative(t, u)
+        )
 
     def time_parts(self, *, implicit: bool = False) -> TimeParts:
         """Return the operators and vectors of which A(t) and s(t) are made.

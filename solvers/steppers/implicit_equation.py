@@ -286,6 +286,8 @@ class DenseNewton(_Newton):
 class _Jacobian(OnRanks):
     """J(t, u) as an operator: that of a function, or difference quotients of f."""
 
+    kronecker_terms: Any  # of what a function returns, for preconditioners, if that has them
+
     def __init__(
         self, equation: KrylovNewton, given: Any, like: Vector, ranks: Ranks | None
     ) -> None:
@@ -303,7 +305,10 @@ class _Jacobian(OnRanks):
         root = math.sqrt(float(np.finfo(u.dtype).eps))
         self._length = max(allowed, root * norm_over(self.communicator, u)) or root
         if self._given is not None and _is_function(self._given):
-            self._product = as_product(self._given(t, u), "jac(t, u)", self._like)
+            found = self._given(t, u)
+            self._product = as_product(found, "jac(t, u)", self._like)
+            if hasattr(found, "kronecker_terms"):
+                self.kronecker_terms = found.kronecker_terms
 
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
         """Return J x."""

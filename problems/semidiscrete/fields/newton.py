@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
-from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.operators import Operator
+from batchkron.operators import KroneckerTerms, Operator
+from batchkron.operators.diagonal_blocks import DiagonalBlocks
 
 from ..sources import Sources
 from .implicit import ImplicitFields
 from .pointwise import PointwiseOfState
 
-__all__ = ["Linearisation"]
+__all__ = ["Derivative", "Linearisation"]
 
 Values = NDArray[np.float64]
+
+
+class Derivative:
+    """The sum J of a linear part and of the derivative of pointwise terms.
+
+    Preconditioners know of it what they know of the linear part, with which diffusion is stiff.
+    """
+
+    def __init__(self, linear: Operator, slope: Operator) -> None:
+        self._linear, self._whole = linear, linear + slope
+        self.shape, self.dtype = linear.shape, linear.dtype
+
+    def __matmul__(self, x: Values) -> Values:
+        """Return J x."""
+        return self.matvec(x)
+
+    def matvec(self, x: Values, out: Values | None = None) -> Values:
+        """Return J x."""
+        return self._whole.matvec(x, out)
+
+    def kronecker_terms(self) -> KroneckerTerms:
+        """Return the terms of the linear part."""
+        return self._linear.kronecker_terms()
+
+    def diagonal_blocks(self) -> DiagonalBlocks:
+        """Return the diagonal blocks of the linear part."""
+        return self._linear.diagonal_blocks()
 
 
 class Linearisation:
@@ -59,10 +85,10 @@ class Linearisation:
         self._linear, self._fields, self._pointwise = linear, fields, pointwise
         self._sources, self._begin = sources, (t0, like)
         self._rest = np.empty_like(like)
-        self._operator: Operator | None = None
+        self._operator: Derivative | None = None
 
     @property
-    def operator(self) -> Operator:
+    def operator(self) -> Derivative:
         """J for the state that was last given, at first the one that the problem begins with."""
         if self._operator is None:
             self.follow(*self._begin)
@@ -78,7 +104,7 @@ class Linearisation:
         if self._fields is not None:
             self._fields.follow(t, u)
             base = self._of_fields
-        self._operator = reduce(add, (base(t), slope))
+        self._operator = Derivative(base(t), slope)
 
     def _of_fields(self, t: float) -> Operator:
         assert self._fields is not None
