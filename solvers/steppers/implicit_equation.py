@@ -287,6 +287,7 @@ class _Jacobian(OnRanks):
     """J(t, u) as an operator: that of a function, or difference quotients of f."""
 
     kronecker_terms: Any  # of what a function returns, for preconditioners, if that has them
+    device: str  # the same
 
     def __init__(
         self, equation: KrylovNewton, given: Any, like: Vector, ranks: Ranks | None
@@ -308,7 +309,7 @@ class _Jacobian(OnRanks):
             found = self._given(t, u)
             self._product = as_product(found, "jac(t, u)", self._like)
             if hasattr(found, "kronecker_terms"):
-                self.kronecker_terms = found.kronecker_terms
+                self.kronecker_terms, self.device = found.kronecker_terms, found.device
 
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
         """Return J x."""

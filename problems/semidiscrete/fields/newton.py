@@ -27,7 +27,7 @@ class Derivative:
 
     def __init__(self, linear: Operator, slope: Operator) -> None:
         self._linear, self._whole = linear, linear + slope
-        self.shape, self.dtype = linear.shape, linear.dtype
+        self.shape, self.dtype, self.device = linear.shape, linear.dtype, linear.device
 
     def __matmul__(self, x: Values) -> Values:
         """Return J x."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from batchkron.problems import PDE, Axis, Dirichlet, SparseGrid, div, grad, pointwise
+from batchkron.problems import PDE, Axis, Dirichlet, Moment, SparseGrid, div, grad, pointwise
 from batchkron.problems.discretization.interpolation.transform import PointTransform
 from batchkron.solvers import evolve
 
@@ -51,7 +51,17 @@ def nonlinear():
     return PDE([X, Y], terms, boundary="periodic", initial="sin(x + y)")
 
 
-@pytest.mark.parametrize("make", [driven, nonlinear])
+def following():
+    """Speeds and fields that follow the state, and a second derivative of a function."""
+    v = Axis("v", -2, 2)
+    flux = pointwise("(f + n)**2 / 2", speed_of=lambda f, n: f + n, n=Moment(v))
+    loss = pointwise(lambda f, n, T, t: -n * T * f * np.exp(-t), n=Moment(v), T=Moment({v: 2}))
+    terms = [-1 * div(X) @ flux, loss, 0.1 * div(v) @ grad(v) @ pointwise("f + f**3")]
+    start = "2 + sin(x) * exp(-v**2)"
+    return PDE([X, v], terms, boundary={X: "periodic", v: "no-flux"}, initial=start)
+
+
+@pytest.mark.parametrize("make", [driven, nonlinear, following])
 def test_the_right_hand_side_is_that_of_the_cpu(cupy, rng, make):
     problem = make().discretize(3, 2)
     device = problem.to("cuda")
@@ -66,11 +76,37 @@ def test_the_right_hand_side_is_that_of_the_cpu(cupy, rng, make):
 
 
 @pytest.mark.parametrize(("make", "method"), [(driven, "ssp-rk3"), (driven, "esdirk3"),
-                                              (nonlinear, "rk4"), (nonlinear, "ark3")])  # fmt: skip
+                                              (nonlinear, "rk4"), (nonlinear, "ark3"),
+                                              (nonlinear, "esdirk3"), (following, "ssp-rk3"),
+                                              (following, "esdirk3")])  # fmt: skip
 def test_runs(make, method):
     problem = make().discretize(3, 1)
     options = {"until": 0.02, "dt": 0.001, "method": method}
     close(evolve(problem.to("cuda"), **options).u.get(), evolve(problem, **options).u, 1e-9)
+
+
+@pytest.mark.parametrize("text", ["f - f**3", "exp(-f) * x"])
+def test_jacobians(cupy, rng, text):
+    terms = [0.1 * div(X) @ grad(X), pointwise(text), pointwise(lambda f: f**2)]
+    problem = PDE([X, Y], terms, boundary="periodic", initial="sin(x + y)").discretize(3, 2)
+    u, w = rng.standard_normal((2, problem.unknowns))
+    found = problem.to("cuda").jacobian(0.3, cupy.asarray(u)) @ cupy.asarray(w)
+    close(found.get(), problem.jacobian(0.3, u) @ w, 1e-7)  # of the lambda by differences
+
+
+def test_newtons_method_in_bdf():
+    terms = [0.1 * div(a) @ grad(a) for a in (X, Y)] + [pointwise("f - f**3")]
+    problem = PDE([X, Y], terms, boundary="periodic", initial="0.3 * sin(x + y)").discretize(4, 2)
+    for options in ({"rtol": 1e-6, "method": "bdf"}, {"dt": 0.1, "method": "esdirk3"}):
+        options |= {"until": 0.2, "preconditioner": "auto"}
+        close(evolve(problem.to("cuda"), **options).u.get(), evolve(problem, **options).u, 1e-5)
+
+
+def test_limiters_stay_on_the_cpu():
+    pde = PDE([X], div(X, -1.0), boundary="periodic", initial=1.0)
+    problem = pde.discretize(2, 1, "full", limiter="positive")
+    with pytest.raises(ValueError, match="runs on the CPU only, not on cuda"):
+        problem.to("cuda")
 
 
 def test_linear_terms_are_an_operator(cupy, rng):
