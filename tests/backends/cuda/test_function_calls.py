@@ -27,7 +27,7 @@ CHECKS = {  # by the modules of fake_device_checks
     "krylov_arrays": ("eigenvalues", "least_squares", "functions"),
     "preconditioners": ("block_jacobi",),
     "implicit_steps": ("preconditioned", "equal_steps", "adapted_steps"),
-    "pointwise_newton": ("newton", "speeds"),
+    "pointwise_newton": ("newton",),
     "repeated_work": ("repeated_work",),
     "vector_sum": ("linear_combinations",),
     "step_sums": ("sums", "steps"),
