@@ -485,7 +485,7 @@ class Problem(ProblemValue, OutputMethods):
         return self.system.jacobian
 
     @property
-    def limit(self) -> Callable[[float, NDArray[np.float64]], None] | None:
+    def limit_state(self) -> Callable[[float, NDArray[np.float64]], None] | None:
         """What methods do with each state and stage (t, u), in place; None without a limiter."""
         return self.system.limit
 

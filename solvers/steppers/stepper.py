@@ -67,7 +67,8 @@ class Stepper(ABC):
         choose one where none is given.
     euler_steps : tuple of (float, float)
         For methods whose stages are (1 - b) u + b (v + dt f(t + c dt, v)) of the stage v before,
-        the pairs (b, c); else empty. They take a problem's ``limit``, which changes each stage.
+        the pairs (b, c); else empty. They take a problem's ``limit_state(t, u)``, which changes
+        each stage.
     stability_polynomial : tuple of float
         For explicit methods the coefficients of 1, z, z², … in R(z), the factor of a step for
         u' = λ u with z = dt λ. If it is empty, the step is not checked for stability before a run.
@@ -97,7 +98,7 @@ class Stepper(ABC):
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         self.problem = problem
-        self._limit = known_beside_rhs(problem, "limit")
+        self._limit = known_beside_rhs(problem, "limit_state")
         if self._limit is not None and not self.euler_steps:
             raise ValueError(
                 f"the problem has a limiter, which is for combinations of Euler steps; take "

@@ -54,7 +54,7 @@ def test_means_stay_and_negative_values_vanish(axes, level, degree):
     u[0] = 5.0 * np.sqrt(np.prod([axis.length for axis in axes]))  # a mean of 5
     before, mean = u.copy(), means(problem, u, axes)
     assert mean.min() > 0.0
-    problem.limit(0.0, u)
+    problem.limit_state(0.0, u)
     np.testing.assert_allclose(means(problem, u, axes), mean, rtol=0, atol=1e-12)
     assert abs(problem.integral(u) - problem.integral(before)) <= 1e-12
     values = problem.system.transform.values(before)
@@ -62,7 +62,7 @@ def test_means_stay_and_negative_values_vanish(axes, level, degree):
         assert values.min() < 0.0
         assert problem.system.transform.values(u).min() > -1e-12
     again = u.copy()
-    problem.limit(0.0, again)
+    problem.limit_state(0.0, again)
     np.testing.assert_allclose(again, u, rtol=0, atol=1e-13)
 
 
@@ -70,14 +70,14 @@ def test_positive_states_keep_their_bits():
     problem = transport([X, Y], limiter="positive")
     u = problem.project("3 + sin(x) * y")
     before = u.copy()
-    problem.limit(0.0, u)
+    problem.limit_state(0.0, u)
     np.testing.assert_array_equal(u, before)
 
 
 def test_negative_means_are_refused():
     problem = transport([X], limiter="positive")
     with pytest.raises(NotPhysicalError, match=r"the mean of f in the cell around x = .*shorter"):
-        problem.limit(0.0, problem.project("0.9 + sin(x)"))
+        problem.limit_state(0.0, problem.project("0.9 + sin(x)"))
 
 
 def box(x, y):
@@ -93,7 +93,7 @@ def test_a_box_is_carried_without_undershoots(method):
         dt = problem.stepper.dt / (20 if method == "forward-euler" else 2)
         start = problem.initial.copy()
         if limiter:
-            problem.limit(0.0, start)
+            problem.limit_state(0.0, start)
         result = evolve(problem, until=0.5, method=method, dt=dt, watch=problem.quantities("min"))
         assert result.status is EvolveStatus.COMPLETED
         assert abs(problem.integral(result.u) - problem.integral(problem.initial)) < 1e-12
@@ -120,15 +120,15 @@ def test_burgers_after_the_shock():
 def test_files_and_defaults(tmp_path):
     problem = transport([X], limiter="positive")
     assert problem.stepper.method == "ssp-rk3"
-    assert transport([X]).limit is None
+    assert transport([X]).limit_state is None
     save_problem(tmp_path / "p.h5", problem)
     again = load_problem(tmp_path / "p.h5")
     assert again.limiter == "positive"
     assert again.content_hash == problem.content_hash != transport([X]).content_hash
     u = problem.project("0.5 + 0.5 * cos(x)")
     first, second = u.copy(), u.copy()
-    problem.limit(0.0, first)
-    again.limit(0.0, second)
+    problem.limit_state(0.0, first)
+    again.limit_state(0.0, second)
     np.testing.assert_array_equal(first, second)
     parabolic = PDE([X], div(X) @ grad(X), boundary="periodic", initial=1.0)
     assert parabolic.discretize(2, 1, limiter="positive").stepper.method == "ssp-rk3"
