@@ -195,10 +195,12 @@ def test_in_one_axis_errors_fall_with_the_order(case, seed):
     assert found[0, 0] > 5 * found[1, 0]
 
 
-@pytest.mark.parametrize(("case", "seed"), [(case, 3) for case in CASES])
-@pytest.mark.parametrize("grid", ["sparse", "full"])
-def test_in_two_axes_errors_fall(case, seed, grid):
-    found = errors(case, seed, 2, (3, 4) if grid == "sparse" else (2, 3), grid, 2)
+@pytest.mark.parametrize(
+    ("case", "grid"),
+    [("flux", "sparse"), ("reaction", "sparse"), ("diffusion", "full"), ("porous", "sparse")],
+)
+def test_in_two_axes_errors_fall(case, grid):
+    found = errors(case, 3, 2, (3, 4) if grid == "sparse" else (2, 3), grid, 2)
     assert (found[:, 0] < 8 * found[:, 1]).all()
     assert found[0, 0] > 2.5 * found[1, 0]
 

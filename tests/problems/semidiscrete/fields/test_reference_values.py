@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 from nonlinear_cases import ALLEN_CAHN, CASES, ENERGY_APART, energies
 
-MAX_LEVEL = {"logistic": 4, "burgers-2d": 4, "porous-medium": 5, "values": 6, "Robin": 6}
+MAX_LEVEL = {"burgers-1d": 5, "porous-medium": 5, "values": 6, "Robin": 6}
 
 
 def small():
     for case in CASES:
         for level, expected in case.expected.items():
-            if level <= MAX_LEVEL.get(case.name, 5):
+            if level <= MAX_LEVEL.get(case.name, 4):
                 yield pytest.param(case, level, expected, id=f"{case.text} {level}")
 
 
