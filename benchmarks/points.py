@@ -42,8 +42,8 @@ def compared(problem: Problem, extra: int, rounds: int) -> dict[str, float]:
     values, out, operator = transform.values(u), np.empty_like(u), problem.operator
     calls = {
         "unit": lambda: operator.matvec(u, out),
-        "time": lambda: transform.values(u),
-        "time back": lambda: transform.coefficients(values),
+        "time": lambda: transform.values(u, values),
+        "time back": lambda: transform.coefficients(values, out),
     }
     times = {name: min(found) for name, found in in_turn(calls, rounds).items()}
     work: Any = operator

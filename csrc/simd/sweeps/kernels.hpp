@@ -82,6 +82,13 @@ constexpr auto find_rectangular(Index L, Index n, Index C, Index R) -> void (*)(
     if (n == 4 && C == 3) found = find_shared<T, 4, 3>(R);
   }
   if (found) return found;
+  if constexpr (kWidth<T> >= 4)
+    if (R == 1) {
+      if (n == 2 && C == 3) return short_rows<T, 2, 3>;
+      if (n == 3 && C == 2) return short_rows<T, 3, 2>;
+      if (n == 3 && C == 4) return short_rows<T, 3, 4>;
+      if (n == 4 && C == 3) return short_rows<T, 4, 3>;
+    }
   if (kWidth<T> > 1 && R == 1 && n > 1) return rows<T>;
   if (n == 2 && C == 3) return panels<T, 2, 3>;
   if (n == 3 && C == 2) return panels<T, 3, 2>;

@@ -68,6 +68,41 @@ void rows(const SweepTask<T>& task) {
   });
 }
 
+// The same for sizes that are known, of less than a vector: a row of n results has a vector of its own,
+// of as many lanes.
+template <class T, int n, int C, int rows>
+inline void add_short_rows(const Node<T>& node, Index l) {
+  constexpr int width = n <= 2 ? n : 4;
+  using V = Pack<T, width>;
+  V sum[rows];
+  BATCHKRON_UNROLL
+  for (int i = 0; i < rows; ++i) sum[i] = V{};
+  for_edges(node, [&](const T* x, const T* f) __attribute__((always_inline)) {
+    BATCHKRON_UNROLL
+    for (int c = 0; c < C; ++c) {
+      const V factor = kept(load_first<T, width>(f + c * n, n));
+      BATCHKRON_UNROLL
+      for (int i = 0; i < rows; ++i)
+        sum[i] = fused(sum[i], factor, in_all_lanes<T, width, false>(x + (l + i) * C + c));
+    }
+  });
+  BATCHKRON_UNROLL
+  for (int i = 0; i < rows; ++i)
+    finish_first<T, width>(node.y + (l + i) * n, sum[i], n, node.task.adds);
+}
+
+template <class T, int n, int C>
+void short_rows(const SweepTask<T>& task) {
+  for_nodes(task, [](const Node<T>& node) {
+    Index l = 0;
+    for (; l + 8 <= node.task.L; l += 8) {
+      node.task.fetches->some();
+      add_short_rows<T, n, C, 8>(node, l);
+    }
+    for (; l < node.task.L; ++l) add_short_rows<T, n, C, 1>(node, l);
+  });
+}
+
 }  // namespace sweeps
 }  // namespace BATCHKRON_ISA
 }  // namespace batchkron
