@@ -23,7 +23,11 @@ from benchmarks.sparse_grid.asgard import Asgard, AsgardProblem
 DEGREE = 2
 LEVELS = [5, 6, 7, 8]
 IMPLICIT = {"preconditioner": "auto", "solver": "bicgstab"}
-STEPS = (("two-stream", 7, "rk4", {}), ("relaxation-1x1v", 5, "ark3", IMPLICIT))
+STEPS = (
+    ("two-stream", 7, "rk4", {}),
+    ("relaxation-1x1v", 5, "ark3", IMPLICIT),
+    ("landau-2x2v", 4, "rk4", {}),
+)
 """Problem, level, method and options of the steps that are timed."""
 
 COMPARED_LEVELS = (5, 6, 7)  # of two-stream, next to ASGarD

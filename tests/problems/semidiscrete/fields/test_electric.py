@@ -127,6 +127,27 @@ def test_a_state_that_is_uniform_in_y_has_the_field_of_one_position():
     np.testing.assert_allclose(rhs_of(several), expected, atol=2e-6 * np.abs(expected).max())
 
 
+def test_three_positions_and_velocities():
+    """The field of a wave across three positions, and its force, which keeps the density."""
+    space = [Axis(name, 0.0, 2 * np.pi) for name in "xyz"]
+    velocities = [Axis(f"v{k}", -6.0, 6.0) for k in (1, 2, 3)]
+    field = Electric(space, Moment(velocities))
+    bells = {v.name: bell for v in velocities}
+    waves = Separable(**bells) + Separable(coefficient=0.1, x=np.cos, y=np.cos, z=np.sin, **bells)
+    ends = dict.fromkeys(space, "periodic") | dict.fromkeys(velocities, "no-flux")
+    force = div(velocities[2], -1.0, others={tuple(space): field.z})
+    pde = PDE([*space, *velocities], force, boundary=ends, initial=waves)
+    problem = pde.discretize((3, 3, 3, 2, 2, 2), 2, Mixed(space, velocities), dt=0.1)
+    points = np.random.default_rng(2).uniform(0, 2 * np.pi, (50, 3))
+    exact = -0.1 / 3 * np.cos(points[:, 0]) * np.cos(points[:, 1]) * np.cos(points[:, 2])
+    found = problem.field(problem.initial, field.z).evaluate(points)
+    assert np.linalg.norm(found - exact) < 0.3 * np.linalg.norm(exact)
+    rate = rhs_of(problem)
+    assert np.abs(rate).max() > 1e-3
+    density = problem.moment(rate, velocities).coefficients
+    np.testing.assert_allclose(density, 0.0, atol=1e-13)
+
+
 @pytest.mark.parametrize("grid", ["sparse", "full", BOTH], ids=["sparse", "full", "mixed"])
 def test_forces_keep_the_density(rng, grid):
     level = 3 if grid == "sparse" else (2, 1, 2, 1)

@@ -1,0 +1,168 @@
+"""Sod's tubes with one to three velocities: ``python -m benchmarks.sod [--velocities 1,2,3]``.
+
+Two tubes that mirror each other: f_t + v f_x = C[f] with collisions at the rate 1000 on a periodic
+x in [-1, 1]. For infinitely many collisions the gas obeys Euler's equations with the adiabatic
+exponent (d + 2) / d of d velocities, whose states on both sides of the contact are exact here.
+"""
+
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Mixed,
+    Problem,
+    Separable,
+    bgk,
+    div,
+    lenard_bernstein,
+)
+from batchkron.problems.grids.choice import GridChoice
+from batchkron.solvers import evolve
+from benchmarks.core.options import counts, parser_of
+from benchmarks.core.records import machine, save
+from benchmarks.core.tables import duration, head, row
+
+RATE, UNTIL, DEGREE = 1e3, 0.1, 2
+LEFT, RIGHT = (1.0, 1.0), (0.125, 0.1)  # density and pressure of the gas at rest
+LEVELS = {1: (6, 4), 2: (6, 3), 3: (5, 2)}  # of x and of velocities, by the number of these
+STEPS = {1: 8e-4, 2: 1e-3, 3: 2e-3}
+POINTS = 9  # in the middle half of each plateau
+
+Values = NDArray[np.float64]
+
+
+class Plateaus(NamedTuple):
+    """The exact states between the waves: pressure, velocity, densities, and places at t = 1."""
+
+    pressure: float
+    velocity: float
+    densities: tuple[float, float]
+    tail: float
+    shock: float
+
+
+def exact(velocities: int) -> Plateaus:
+    """Return the solution of Riemann's problem of LEFT and RIGHT: a rarefaction and a shock."""
+    gamma = (velocities + 2) / velocities
+    (n1, p1), (n2, p2) = LEFT, RIGHT
+    sound = np.sqrt(gamma * p1 / n1)
+
+    def behind_rarefaction(p: float) -> float:
+        return float(2 * sound / (gamma - 1) * (1 - (p / p1) ** ((gamma - 1) / (2 * gamma))))
+
+    def behind_shock(p: float) -> float:
+        a, b = 2 / ((gamma + 1) * n2), (gamma - 1) / (gamma + 1) * p2
+        return float((p - p2) * np.sqrt(a / (p + b)))
+
+    p = float(brentq(lambda p: behind_rarefaction(p) - behind_shock(p), p2, p1, xtol=1e-14))
+    u, ratio = behind_shock(p), (gamma - 1) / (gamma + 1)
+    densities = n1 * (p / p1) ** (1 / gamma), n2 * (p / p2 + ratio) / (ratio * p / p2 + 1)
+    return Plateaus(
+        p,
+        u,
+        (float(densities[0]), float(densities[1])),
+        u - float(np.sqrt(gamma * p / densities[0])),
+        u * densities[1] / (densities[1] - n2),
+    )
+
+
+def tubes(velocities: int, levels: tuple[int, int], limiter: bool = False) -> Problem:
+    """Return the problem: with BGK's collisions on a full grid, or Dougherty's on a mixed one."""
+    x = Axis("x", -1, 1)
+    v = [Axis(f"v{k}", -6, 6) for k in range(1, velocities + 1)]
+
+    def bells(theta: float) -> dict[str, Any]:
+        peak = (2 * np.pi * theta) ** -0.5
+        return {axis.name: lambda s: peak * np.exp(-(s**2) / (2 * theta)) for axis in v}
+
+    dense = Separable(x=lambda s: LEFT[0] * (np.abs(s) > 0.5), **bells(LEFT[1] / LEFT[0]))
+    thin = Separable(x=lambda s: RIGHT[0] * (np.abs(s) <= 0.5), **bells(RIGHT[1] / RIGHT[0]))
+    one = velocities == 1
+    collisions = bgk(v[0], RATE) if one else lenard_bernstein(v, RATE, conserve="exact")
+    pde = PDE(
+        [x, *v],
+        [div(x, -1.0, others={v[0]: lambda s: s}), *collisions],
+        boundary={x: "periodic", **dict.fromkeys(v, "no-flux")},
+        initial=dense + thin,
+        name=f"sod-1x{velocities}v",
+    )
+    level = (levels[0], *[levels[1]] * velocities)
+    more: dict[str, Any] = {"limiter": "positive"} if limiter else {}
+    grid: GridChoice = "full" if one else Mixed([x], v)
+    dt = STEPS[velocities] / 2 ** max(0, levels[0] - LEVELS[velocities][0])
+    return pde.discretize(level, DEGREE, grid, until=UNTIL, dt=dt,
+                          method="ssp-rk3" if one else "ark3", **more)  # fmt: skip
+
+
+def states(problem: Problem, u: Values, places: Values) -> list[float]:
+    """Return the means of density, velocity and pressure at places."""
+    v = problem.axes[1:]
+    zero = dict.fromkeys(v, 0)
+    n = problem.moment(u, zero).evaluate(places)
+    mean = problem.moment(u, {**zero, v[0]: 1}).evaluate(places) / n
+    squares = sum(problem.moment(u, {**zero, axis: 2}).evaluate(places) for axis in v)
+    pressure = (squares - n * mean**2) / len(v)
+    return [float(own.mean()) for own in (n, mean, pressure)]
+
+
+def run(velocities: int, levels: tuple[int, int], limiter: bool = False) -> dict[str, Any]:
+    """Run the tubes; return the states of both plateaus, and how far they are from the exact."""
+    problem, known = tubes(velocities, levels, limiter), exact(velocities)
+    begin = time.perf_counter()
+    result = evolve(problem, watch=problem.quantities("mass", "kinetic-energy"),
+                    raise_on_failure=True)  # fmt: skip
+    found, away = [], 0.0
+    places = [known.tail, known.velocity, known.shock]
+    for density, low, high in zip(known.densities, places[:-1], places[1:], strict=True):
+        quarter = 0.25 * UNTIL * (high - low)
+        middle = np.linspace(UNTIL * low + quarter, UNTIL * high - quarter, POINTS)
+        found.append(states(problem, result.u, middle - 0.5))
+        expected = density, known.velocity, known.pressure
+        away = max(away, *(abs(a / b - 1) for a, b in zip(found[-1], expected, strict=True)))
+    return {
+        "velocities": velocities,
+        "levels": levels,
+        "limiter": limiter,
+        "unknowns": problem.unknowns,
+        "seconds": time.perf_counter() - begin,
+        "found": found,
+        "exact": known._asdict(),
+        "away": away,
+        "mass": result.watched["mass"].drift,
+        "energy": result.watched["kinetic-energy"].drift,
+    }
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = parser_of(__doc__, "json")
+    add = parser.add_argument
+    add("--velocities", type=counts, default=[1, 2, 3], help="how many, such as 1,2")
+    add("--finer", type=int, default=0, help="levels of x above the usual ones")
+    add("--limiter", action="store_true", help="with one velocity also with limiter='positive'")
+    options = parser.parse_args(words)
+    names = ["velocities", "limiter", "unknowns", "n, u, p left of the contact", "right of it"]
+    print(head([*names, "farthest from Euler", "change of mass", "of energy", "run"]))
+    runs = []
+    for velocities in options.velocities:
+        levels = LEVELS[velocities][0] + options.finer, LEVELS[velocities][1]
+        for limiter in (False, True) if options.limiter and velocities == 1 else (False,):
+            one = run(velocities, levels, limiter)
+            runs.append(one)
+            sides = [", ".join(f"{number:.4f}" for number in own) for own in one["found"]]
+            texts = [velocities, "positive" if limiter else "–", one["unknowns"], *sides]
+            changes = [f"{one[key]:.0e}" for key in ("mass", "energy")]
+            print(row([*texts, f"{one['away']:.1%}", *changes, duration(one["seconds"])]),
+                  flush=True)  # fmt: skip
+    save(options.json, {"machine": machine(), "runs": runs})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
