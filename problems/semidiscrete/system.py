@@ -262,6 +262,11 @@ class System:
                 "the problem has a limiter, which cannot be spread over ranks yet; run it on one "
                 "rank, or leave out limiter="
             )
+        if self.problem.electric:
+            raise TypeError(
+                "the problem has an electric field of several positions, which cannot be spread "
+                "over ranks yet"
+            )
         if self.problem.has_fields:
             raise TypeError(
                 "the problem has fields, so that its operators depend on the state, and cannot be "

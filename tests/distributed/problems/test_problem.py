@@ -319,6 +319,8 @@ def test_fields_are_refused():
         with pytest.raises(TypeError, match="the problem has fields"):
             distribute(problem, comm)
         distribute(problem.frozen(problem.initial), comm)
+        with pytest.raises(TypeError, match="an electric field of several positions, which cannot"):
+            distribute(make("landau-2x2v", 1, 1), comm)
 
     simulate(2, program)
 
