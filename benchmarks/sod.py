@@ -31,7 +31,7 @@ from benchmarks.core.tables import duration, head, row
 
 RATE, UNTIL, DEGREE = 1e3, 0.1, 2
 LEFT, RIGHT = (1.0, 1.0), (0.125, 0.1)  # density and pressure of the gas at rest
-LEVELS = {1: (6, 4), 2: (6, 3), 3: (5, 2)}  # of x and of velocities, by the number of these
+LEVELS = {1: (6, 4), 2: (6, 3), 3: (4, 3)}  # of x and of velocities, by the number of these
 STEPS = {1: 8e-4, 2: 1e-3, 3: 2e-3}
 POINTS = 9  # in the middle half of each plateau
 
