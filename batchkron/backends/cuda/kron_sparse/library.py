@@ -7,12 +7,12 @@ axis, that is so for d = 1. In either layout it may pay to multiply by the dense
 of all i, zeros included: that reads and writes whole rows, and cuBLAS divides the sums of a single
 product among multiprocessors, but not those of several.
 
-The estimated time of a product (m, n, k) is
+The estimated time of products (m, n, k) is
 
-    launches + multiply-adds / rate + bytes / memory rate
+    launches + slowest(multiply-adds / rate, bytes / memory rate)
 
-where sizes that are no whole words of 16 bytes have a lower rate, and a multiprocessor at least has
-a tile, or a piece of its sum. No device is needed here.
+where rates are lower if sizes are no whole words of 16 bytes. A multiprocessor computes a tile of a
+result or, of a single product, a piece of its sums. No device is needed here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from batchkron.backends.cuda.costs import costs_for
-from batchkron.backends.cuda.estimates import NANOSECOND, ceil_div
+from batchkron.backends.cuda.estimates import NANOSECOND, ceil_div, slowest
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape, Stored, stored_row
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.matrix_library import DTYPES, MatrixProducts
@@ -30,8 +30,11 @@ from batchkron.backends.cuda.runtime.matrix_library import DTYPES, MatrixProduct
 _MAX_CALLS = 16  # of cuBLAS for a product; chosen by hand
 _MAX_INTEGER = 2**31 - 1  # cuBLAS counts elements of a step in 32 bits
 _SUM_TILE = 64  # rows and columns of a result that a multiprocessor computes
-# Units that rows and columns are rounded up to; from 450 products on an H200.
-_ROUNDED = {2: 64, 4: 32, 8: 32}
+# Units that rows and columns are rounded up to, and a single one, which has other kernels; from 450
+# products on an H200.
+_ROUNDED, _OF_VECTORS = 32, 8
+_CACHE = 64 << 20  # bytes of vectors of which hardly any stay in the second-level cache
+_CACHE_GAIN = 0.2  # of its rate over that of memory
 _UNITS = {2: "half", 4: "core", 8: "float64"}
 _MAX_EXPANDED = 1 << 28  # bytes of values with their zeros; chosen by hand
 
@@ -125,14 +128,16 @@ def _seconds(shape: SparseShape, products: MatrixProducts, device: DeviceLimits)
     unit, one = _UNITS[size], products
     apart = one.strides if one.count > 1 else ()
     word = math.gcd(*(size * number for number in (*one.steps, *apart, one.m, one.k)))
-    word = max(size, math.gcd(word, shape.alignment, WORD))
-    m, n = (round_up(side, _ROUNDED[size]) for side in (one.m, one.n))
+    kind = f"{unit}_{max(size, math.gcd(word, shape.alignment, WORD))}"
+    m, n = (_OF_VECTORS if n == 1 else round_up(n, _ROUNDED) for n in (one.m, one.n))
     count = one.count * one.batches
     tiles = one.count * ceil_div(one.m, _SUM_TILE) * ceil_div(one.n, _SUM_TILE)
     pieces = max(1.0, one.k / costs[f"{unit}_piece"]) if count == 1 else 1.0
     working = min(device.multiprocessors, tiles * pieces)
     adds = count * m * n * (one.k + costs[f"{unit}_depth"])
     moved = size * count * (one.n * one.k + one.m * one.k + one.m * one.n)
-    computing = adds / (costs[f"{unit}_{word}"] * working)
+    in_cache = max(0.0, 1 - moved / _CACHE)  # share that earlier kernels left there
+    moving = moved / costs[f"{kind}_memory"] / (1 + _CACHE_GAIN * in_cache)
     launches = costs["launch"] + costs["next"] * (one.batches - 1)
-    return float(launches + computing + moved / costs[f"{unit}_memory"]) * NANOSECOND
+    busy = slowest(costs["sharpness"], adds / (costs[kind] * working), moving)
+    return float(launches + busy) * NANOSECOND

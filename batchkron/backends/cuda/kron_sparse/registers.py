@@ -117,10 +117,13 @@ class Registers(SparseFamily):
 
 
 def _beside(shape: SparseShape, width: int) -> float:
-    """Return the bytes of sectors that stores to y reach beside the elements that they write."""
+    """Return the bytes of sectors that stores to y reach beside the elements that they write.
+
+    A sector is written by each row k that has elements in it.
+    """
     run = min(WARP * width, shape.d * shape.inner) * shape.itemsize  # bytes that lie together
-    whole = ceil_div(run, SECTOR) * SECTOR
-    return (whole / run - 1) * shape.columns * shape.a * shape.b * shape.d * shape.itemsize
+    times = min(shape.b, ceil_div(run, SECTOR) * SECTOR / run)
+    return (times - 1) * shape.columns * shape.a * shape.b * shape.d * shape.itemsize
 
 
 def _values_apart(shape: SparseShape, width: int) -> int:

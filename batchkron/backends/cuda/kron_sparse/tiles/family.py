@@ -44,7 +44,7 @@ _GROUP_WARPS = 8
 _COLUMNS_APART = 1.2
 _FRAGMENTS_OF_MANY = 1.75
 _LANES_DOWN = 8  # of a warp on ordinary cores, along rows k in kAlong
-_HALF_SLOWER = 1.3  # time of kernels of 16 bits, by these counts; of 200 kernels on an H200
+_HALF_SLOWER = 1.25  # time that kernels of 16 bits take by these counts; of 200 on an H200
 _MANY = 8  # neighbouring j of a word
 
 
@@ -203,7 +203,7 @@ def _completed(shape: SparseShape, cut: SparseCut) -> float:
 
 
 def _half_slower(cut: SparseCut) -> float:
-    """Return how much longer a kernel of 16 bits takes than by its counts."""
+    """Return how much longer a kernel of 16 bits takes: with copies of single numbers much."""
     return 1 + 1 / cut.pack if cut.layout == "kGroup" else _HALF_SLOWER
 
 
