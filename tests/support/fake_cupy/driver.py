@@ -55,13 +55,18 @@ def replace_driver(device):
     krylov.krylov_kernels = krylov_kernels
     kron._may_be_constant = lambda spec: False
     for place, name in (
-        (diagonal, "diagonal"), (formula, "formula"),
-        (interpolated, "gather"), (interpolated, "scatter"),
-        (interpolated, "segments"), (interpolated, "cells"), (interpolated, "fold"),
-        (triangular_plan, "back_substitution"),
+        (diagonal, "diagonal"), (formula, "formula"), (triangular_plan, "back_substitution"),
         (vector_sum, "vector_sum"), (step_sums, "step_sum"),
     ):  # fmt: skip
         _note_other(place, name, device.known)
+    interpolation = interpolated.interpolation_program
+
+    def interpolation_program(kind, dtype, *numbers):
+        program = interpolation(kind, dtype, *numbers)
+        device.known[program] = OtherKernel(kind, dtype, numbers)
+        return program
+
+    interpolated.interpolation_program = interpolation_program
 
 
 def _note_other(place, kind, known):

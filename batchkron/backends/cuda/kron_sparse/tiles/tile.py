@@ -42,7 +42,8 @@ _COLUMNS = (16, 32, 64, 128, 256)  # choices for its columns
 _ATOMS = {2: (2, 4, 8), 4: (1, 2, 4), 8: (1, 2)}
 _GROUPS = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 _WARPS = (2, 12)  # fewest and most warps of a thread block
-_MIN_MANY_WARPS, _MAX_MANY_WARPS = 4, 8  # the same with many sums
+_MAX_MANY_WARPS = 8  # most of them with many sums
+_MIN_MANY_WARPS = 4  # fewest with many sums in kRows on cores; with two 3.4 times as slow (H200)
 _MAX_STAGES = 4  # panels in shared memory at a time
 _MAX_KEPT = 16  # panels whose values are kept, at most
 _VALUES_IN_TILES = 1  # time that copying kept values takes, in tiles
@@ -264,7 +265,7 @@ def _divisions(
             registers = _sum_registers(dtype, products, atom, *part)
             many = _has_many_sums(dtype, products, atom, *part)
             if (
-                (_MIN_MANY_WARPS if many else _WARPS[0])
+                (_MIN_MANY_WARPS if many and core and layout == "kRows" else _WARPS[0])
                 <= warps
                 <= (_MAX_MANY_WARPS if many else _WARPS[1])
                 and _MIN_SUM_REGISTERS <= registers <= most
