@@ -208,7 +208,7 @@ MISTAKES = {
     "data are not waited for": (HEADER, "wait_for_copies<1>();", ""),
     "buffers are overwritten while others read them": (
         HEADER,
-        "Cut::sync_group();  // what the next copies overwrite has been read",
+        "Cut::sync_loaders();  // what the next copies overwrite has been read",
         "",
     ),
     "numbers out of range are used": (HEADER, "valid = valid && id >=", "valid = valid || id >="),
