@@ -107,6 +107,12 @@ class Formula:
         with np.errstate(all="ignore"):  # the caller checks the values
             return _value(self._tree, values)
 
+    def derivative(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Return the derivative with respect to a variable, for numbers or arrays."""
+        with np.errstate(all="ignore"):
+            _, slope = _with_slope(self._tree, values, name)
+            return 0.0 * values[name] if slope is None else slope
+
 
 class _Replaced(ast.NodeTransformer):
     def __init__(self, name: str, tree: ast.expr) -> None:
@@ -194,6 +200,54 @@ def _code(
         yield "negative", 0
 
 
+def _with_slope(node: ast.expr, values: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """Return a value and its derivative with respect to a variable, None if that is zero."""
+    if isinstance(node, ast.Name):
+        return values[node.id], np.float64(1.0) if node.id == name else None
+    if isinstance(node, ast.UnaryOp):
+        operator, (value, slope) = (
+            _OPERATORS[type(node.op)],
+            _with_slope(node.operand, values, name),
+        )
+        return operator(value), None if slope is None else operator(slope)
+    if isinstance(node, ast.BinOp):
+        left, right = (_with_slope(own, values, name) for own in (node.left, node.right))
+        value = _OPERATORS[type(node.op)](left[0], right[0])
+        parts = _PARTIAL[type(node.op)](left[0], right[0], value)
+        slopes = [
+            part() * own for part, (_, own) in zip(parts, (left, right), strict=True)
+            if own is not None
+        ]  # fmt: skip
+        return value, sum(slopes[1:], slopes[0]) if slopes else None
+    if isinstance(node, ast.Call):
+        (argument, slope), function = _with_slope(node.args[0], values, name), _called_name(node)
+        value = _FUNCTIONS[function](argument)
+        return value, None if slope is None else _SLOPES[function](argument, value) * slope
+    return _value(node, values), None
+
+
+# The derivatives of a function with respect to its argument x, where its value is y; and of an
+# operation with respect to its left and its right operand, where its value is z.
+_SLOPES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "exp": lambda x, y: y,
+    "sqrt": lambda x, y: 0.5 / y,
+    "sin": lambda x, y: np.cos(x),
+    "cos": lambda x, y: -np.sin(x),
+}
+_PARTIAL: Mapping[type[ast.AST], Callable[[Any, Any, Any], tuple[Callable[[], Any], ...]]] = {
+    ast.Add: lambda x, y, z: (lambda: 1.0, lambda: 1.0),
+    ast.Sub: lambda x, y, z: (lambda: 1.0, lambda: -1.0),
+    ast.Mult: lambda x, y, z: (lambda: y, lambda: x),
+    ast.Div: lambda x, y, z: (lambda: 1.0 / y, lambda: -z / y),
+    ast.Pow: lambda x, y, z: (lambda: y * x ** (y - 1.0), lambda: z * np.log(x)),
+}
+
+
+def _called_name(node: ast.Call) -> str:
+    assert isinstance(node.func, ast.Name)
+    return node.func.id
+
+
 def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Constant):
         return np.float64(node.value)  # type: ignore[arg-type]
@@ -205,5 +259,4 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         both = _value(node.left, values), _value(node.right, values)
         return _OPERATORS[type(node.op)](*both)
     assert isinstance(node, ast.Call)
-    assert isinstance(node.func, ast.Name)
-    return _FUNCTIONS[node.func.id](_value(node.args[0], values))
+    return _FUNCTIONS[_called_name(node)](_value(node.args[0], values))

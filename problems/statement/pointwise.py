@@ -190,7 +190,7 @@ def pointwise(
         so that implicit methods, `Problem.operator` and its transpose have it. It is checked.
     derivative : callable or str, optional
         dF/df, a function as F, for Newton's method in implicit methods. Without it a formula is
-        differentiated exactly (by a complex step), a callable by a difference of its values.
+        differentiated exactly, a callable by a difference of its values.
     **fields : FieldExpression
         Fields of the state, such as ``n=Moment(v)``, which F, ``speed_of`` and ``derivative`` take
         by these names: arrays of their values at the points.

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.arrays import array_module
 from batchkron.backends.workspace import Workspace
 from batchkron.operators import SparseGridOperator, on_device
 
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from .tables import MAX_POINTS, CellBlocks, point_tables
-from .transform import NUDGE, check_grid
+from .transform import NUDGE, check_grid, run_sweeps, sweep_along
 
 __all__ = ["PositionPoints"]
 
@@ -107,76 +105,53 @@ class PositionPoints:
         return self._grid.num_cells, *self._sizes
 
     def values(self, u: Values) -> Values:
-        """Return the values (`shape`) of a state (num_cells n^d,), until the next call."""
-        padded, whole = self._vectors(u)
-        padded.fill(0.0)
-        padded[self._given] = u.reshape(self._grid.num_cells, *[self._n] * len(self._axes))
-        first, second = self._to_points
-        for sweep in first:
-            sweep.apply(*self._blocks(padded, whole))
-            padded, whole = whole, padded
-        for sweep in second:
-            whole[...] = padded
-            sweep.accumulate(*self._blocks(padded, whole))
-            padded, whole = whole, padded
-        return padded
+        """Return the values (`shape`) of a state (num_cells n^d,)."""
+        return run_sweeps(self._to_points, u, self._spaces).reshape(self.shape)
 
     def coefficients(self, values: Values) -> Values:
-        """Return the state (num_cells n^d,) of values (`shape`), which are overwritten."""
-        vector, other = values, array_module(values).empty_like(values)
-        first, second = self._to_coefficients
-        for sweep in first:
-            other[...] = vector
-            sweep.accumulate(*self._blocks(vector, other))
-            vector, other = other, vector
-        for sweep in second:
-            sweep.apply(*self._blocks(vector, other))
-            vector, other = other, vector
-        return array_module(values).ascontiguousarray(vector[self._given]).reshape(-1)  # type: ignore[no-any-return]
-
-    def _vectors(self, like: Values) -> list[Values]:
-        if array_module(like) is not np:
-            return [array_module(like).empty(self.shape) for _ in self._spaces]
-        size = math.prod(self.shape)
-        return [space.array(size, like.dtype).reshape(self.shape) for space in self._spaces]
-
-    def _blocks(self, *vectors: Values) -> tuple[Values, ...]:
-        return tuple(vector.reshape(self._grid.num_cells, -1) for vector in vectors)
-
-    @property
-    def _given(self) -> tuple[slice, ...]:
-        """The coefficients of states among those of one degree more along the positions."""
-        return slice(None), *[slice(self._n)] * len(self._axes)
+        """Return the state (num_cells n^d,) of values (`shape`)."""
+        return run_sweeps(self._to_coefficients, values, self._spaces)
 
     @cached_property
-    def _to_points(self) -> tuple[list[SparseGridOperator], list[SparseGridOperator]]:
-        """B⁻¹J along all positions and then N - 1; along the last position both at once."""
-        *rest, last = self._positions
-        scales = {k: self._axes[k].length ** -0.5 for k in self._positions}
-        tables = self._tables
-        first = [self._sweep(k, tables[k].surpluses_of_state.scaled(scales[k])) for k in rest]
-        first.append(self._sweep(last, tables[last].values_of_state.scaled(scales[last])))
-        return first, [self._sweep(k, tables[k].values_of_surpluses) for k in rest]
-
-    @cached_property
-    def _to_coefficients(self) -> tuple[list[SparseGridOperator], list[SparseGridOperator]]:
-        """S - 1 along all positions; then B, and then Jᵀ, along the last position both at once."""
-        *rest, last = self._positions
-        scales = {k: self._axes[k].length ** 0.5 for k in self._positions}
-        tables = self._tables
-        first = [self._sweep(k, tables[k].surpluses_of_values) for k in self._positions]
-        second = [self._sweep(k, tables[k].coefficients_of_surpluses.scaled(scales[k]))
-                  for k in rest]  # fmt: skip
-        whole = tables[last].projected_surpluses or tables[last].coefficients_of_surpluses
-        second.append(self._sweep(last, whole.scaled(scales[last])))
-        for k in rest:
-            projection = tables[k].projection
-            if projection is not None:
-                second.append(self._sweep(k, projection))
-        return first, second
-
-    def _sweep(self, mode: int, matrix: CellBlocks) -> SparseGridOperator:
-        modes = [matrix if k == mode else None for k in range(len(self._axes))]
-        found = SparseGridOperator(self._grid, [modes], self._sizes).to(self._device)
-        assert isinstance(found, SparseGridOperator)
+    def _to_points(self) -> list[SparseGridOperator]:
+        """B⁻¹J along all positions and then N; along the first position both at once."""
+        sizes, found = [self._n] * len(self._axes), []
+        first, *rest = self._positions
+        for mode in reversed(self._positions):
+            tables, scale = self._tables[mode], self._axes[mode].length ** -0.5
+            matrix = tables.values_of_state if mode == first else tables.surpluses_of_state
+            found.append(self._sweep(matrix.scaled(scale), mode, sizes))
+            sizes[mode] = self._m
+        for mode in rest:
+            found.append(
+                self._sweep(self._tables[mode].values_of_surpluses, mode, sizes, adds=True)
+            )
         return found
+
+    @cached_property
+    def _to_coefficients(self) -> list[SparseGridOperator]:
+        """S along all positions; then B, and then Jᵀ, along the first position both at once."""
+        sizes, (first, *rest), found = list(self._sizes), self._positions, []
+        scales = {k: self._axes[k].length ** 0.5 for k in self._positions}
+        for mode in self._positions:
+            found.append(
+                self._sweep(self._tables[mode].surpluses_of_values, mode, sizes, adds=True)
+            )
+        for mode in rest:
+            shapes = self._tables[mode].coefficients_of_surpluses.scaled(scales[mode])
+            found.append(self._sweep(shapes, mode, sizes))
+        tables = self._tables[first]
+        whole = tables.projected_surpluses or tables.coefficients_of_surpluses
+        found.append(self._sweep(whole.scaled(scales[first]), first, sizes))
+        sizes[first] = self._n
+        for mode in rest:
+            projection = self._tables[mode].projection
+            if projection is not None:
+                found.append(self._sweep(projection, mode, sizes))
+                sizes[mode] = self._n
+        return found
+
+    def _sweep(
+        self, matrix: CellBlocks, mode: int, sizes: list[int], *, adds: bool = False
+    ) -> SparseGridOperator:
+        return sweep_along(self._grid, matrix, mode, sizes, adds=adds, device=self._device)

@@ -142,22 +142,7 @@ class PointTransform:
     def _run(
         self, sweeps: Sequence[SparseGridOperator], x: Values, result: Values | None = None
     ) -> Values:
-        module = array_module(x)
-        sizes = [int(sweep.shape[0]) for sweep in sweeps]
-        largest = max(sizes)
-        if module is np:
-            spaces = [space.array(largest, np.dtype(np.float64)) for space in self._spaces]
-        else:  # CuPy keeps memory that is free
-            spaces = [module.empty(largest) for _ in self._spaces]
-        vector: Values = module.ascontiguousarray(x).reshape(-1)
-        if result is None:
-            result = module.empty(sizes[-1])
-        for number, (sweep, size) in enumerate(zip(sweeps, sizes, strict=True)):
-            is_last = number == len(sweeps) - 1
-            out = result if is_last else spaces[number % 2][:size]
-            sweep.matvec(vector, out)
-            vector = out
-        return vector
+        return run_sweeps(sweeps, x, self._spaces, result)
 
     # Which axis comes first does not change a product. Sizes of blocks change along the last axis
     # first, and back along it last: matrices along the last axis take longest, and blocks are
@@ -216,16 +201,55 @@ class PointTransform:
     def _sweep(
         self, matrix: CellBlocks, mode: int, sizes: Sequence[int], *, adds: bool = False
     ) -> SparseGridOperator:
-        """Return the sweep along an axis of blocks of these sizes.
+        return sweep_along(self.grid, matrix, mode, sizes, adds=adds, device=self.device)
 
-        ``adds`` stands for the identity that a matrix leaves out.
-        """
-        made = [matrix.blocks.shape[1] if k == mode else n for k, n in enumerate(sizes)]
-        modes = [matrix if k == mode else None for k in range(len(sizes))]
-        sweep = SparseGridOperator(self.grid, [modes], made, inputs=sizes, plus_identity=adds)
-        placed = sweep.to(self.device)
-        assert isinstance(placed, SparseGridOperator)
-        return placed
+
+def sweep_along(
+    grid: SparseGrid,
+    matrix: CellBlocks,
+    mode: int,
+    sizes: Sequence[int],
+    *,
+    adds: bool = False,
+    device: str = "cpu",
+) -> SparseGridOperator:
+    """Return the sweep along an axis of blocks of these sizes.
+
+    ``adds`` stands for the identity that a matrix leaves out.
+    """
+    made = [matrix.blocks.shape[1] if k == mode else n for k, n in enumerate(sizes)]
+    modes = [matrix if k == mode else None for k in range(len(sizes))]
+    sweep = SparseGridOperator(grid, [modes], made, inputs=sizes, plus_identity=adds).to(device)
+    assert isinstance(sweep, SparseGridOperator)
+    return sweep
+
+
+def run_sweeps(
+    sweeps: Sequence[SparseGridOperator],
+    x: Values,
+    spaces: Sequence[Workspace],
+    result: Values | None = None,
+) -> Values:
+    """Return the product of sweeps, the first one first, with a vector, in ``result`` if given.
+
+    ``spaces`` are two, for what is between on the CPU.
+    """
+    module = array_module(x)
+    sizes = [int(sweep.shape[0]) for sweep in sweeps]
+    largest = max(sizes)
+    if module is np:
+        between = [space.array(largest, np.dtype(np.float64)) for space in spaces]
+    else:  # CuPy keeps memory that is free
+        between = [module.empty(largest) for _ in spaces]
+    vector: Values = module.ascontiguousarray(x).reshape(-1)
+    if result is None:
+        result = module.empty(sizes[-1])
+    for number, (sweep, size) in enumerate(zip(sweeps, sizes, strict=True)):
+        is_last = number == len(sweeps) - 1
+        out = result if is_last else between[number % 2][:size]
+        sweep.matvec(vector, out)
+        vector = out
+    return vector
 
 
 def check_grid(grid: SparseGrid, degree: Degree) -> None:

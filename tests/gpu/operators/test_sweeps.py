@@ -145,7 +145,7 @@ def test_blocks_beyond_shared_memory(cupy, poisoned_on_device, rng):
     """Sums do not fit in shared memory: each mode adds to the target itself."""
     op = all_modes(rng, 2, np.float64, sizes=(170, 180))
     device, x = op.to("cuda"), rng.standard_normal(op.shape[0])
-    assert not device._program._plan._sums._kernel(1, 1).variant.in_shared
+    assert not device._program._plan._kernel(1, 1).variant.in_shared
     out = poisoned_on_device(op.shape[0], float)
     close(device.matvec(cupy.asarray(x), out=out).get(), op @ x, np.float64)
     shape = op.num_inputs, -1
@@ -172,7 +172,7 @@ def test_staged_blocks(cupy, poisoned_on_device, rng, dtype, sizes, few, monkeyp
         op = bk.SparseGridOperator(grid, terms, sizes)
         device = op.to("cuda")
         if int(cupy.cuda.Device().compute_capability) >= 90:
-            assert device._program._plan._sums._kernel(1, 1).variant.between == between
+            assert device._program._plan._kernel(1, 1).variant.between == between
         size = op.shape[0]
         x, y = (random_array(rng, (2, size), dtype) for _ in range(2))
         shape = (2, op.num_inputs, -1)
@@ -294,7 +294,8 @@ def test_cells_without_edges_are_overwritten(cupy, poisoned_on_device):
 @pytest.mark.parametrize("name", gallery.names())
 def test_the_gallery(cupy, rng, name):
     problem = make(name, level={1: 5, 2: 4, 3: 3}.get(len(make(name, 1, 0).axes), 2), degree=2)
-    if not problem.gains:  # which are no operator, beside one without fields
+    # gains, functions of f and electric fields are no operators, beside terms without fields
+    if not (problem.gains or problem.pointwise or problem.electric):
         problem = problem.frozen(problem.initial)
     terms = [term.modes for term in problem.terms]
     scale = [term.time(0.2) for term in problem.terms]

@@ -11,7 +11,7 @@ X = Axis("x", 0, 2 * np.pi)
 
 
 def newton():
-    """The derivative of a formula is by a complex step, that of a function by differences."""
+    """The derivative of a formula is exact, that of a function is by differences."""
     terms = [0.1 * div(X) @ grad(X), pointwise("f - f**3"), pointwise(lambda f, x: np.sin(f * x))]
     pde = PDE([X], terms, boundary="periodic", initial="0.3 * sin(x)")
     problem = pde.discretize(2, 2)
