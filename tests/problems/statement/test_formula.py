@@ -8,8 +8,22 @@ from batchkron.problems.statement.formula import Formula
 
 @pytest.mark.parametrize(
     "text",
-    ["f - f**3", "exp(-f) * x", "sin(f * x) / (2 + cos(f))", "sqrt(1 + f**2)", "(2 + f**2)**x"]
-    + ["-f", "x", "3", "f / x", "x / f", "f**f", "2**f", "+f * f * f", "f**-2"],
+    [
+        "f - f**3",
+        "exp(-f) * x",
+        "sin(f * x) / (2 + cos(f))",
+        "sqrt(1 + f**2)",
+        "(2 + f**2)**x",
+        "-f",
+        "x",
+        "3",
+        "f / x",
+        "x / f",
+        "f**f",
+        "2**f",
+        "+f * f * f",
+        "f**-2",
+    ],
 )
 def test_derivatives_are_those_of_difference_quotients(rng, text):
     formula, step = Formula(text, ("f", "x")), 1e-6
