@@ -58,6 +58,7 @@ NEEDS_A_DEVICE = {
     "exchange.nccl",
     "exchange.peers",
     "explicit.plan",
+    "formula.plan",
     "gram.gradients",
     "gram.plan",
     "interface.device",

@@ -58,7 +58,7 @@ DAMAGES = {
     "speeds of fewer": (lambda d: {"pointwise/speed": ("f",)}, "pointwise/speed"),
     "damping without a speed": (lambda d: {"pointwise/speed": ("", "")}, "damping needs a speed"),
     "growth": (lambda d: {"pointwise/grows": np.array([2, 0])}, "'pointwise/grows' holds 2"),
-    "an owner too large": (owner(lambda a: a.__setitem__(-1, 6)), "'pointwise/of_term' holds 6"),
+    "an owner too large": (owner(lambda a: a.__setitem__(-1, 7)), "'pointwise/of_term' holds 7"),
     "owners that fall": (owner(lambda a: a.__setitem__(0, 2)), "does not ascend"),
     "limiter": (None, "limiter is 'none'"),
 }

@@ -38,7 +38,7 @@ def test_the_gallery_in_every_form(rng, name, form):
     collides = name in COLLISIONAL
     problem = make(name, 1 if name.endswith(("6d", "3v")) else 2, 2 if collides else 1)
     other = problem.with_form(form)
-    if problem.has_fields and form == "sweep":
+    if problem.has_fields_of_axes and form == "sweep":
         assert not other.system._groups  # all terms are in the operator that follows the state
     elif not all(term.has_fields for term in problem.terms):
         assert isinstance(other.system._groups[0].operator, CLASSES[form])

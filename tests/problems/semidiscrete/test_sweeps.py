@@ -16,6 +16,7 @@ SMALL = [
     if not (name.endswith("6d") and degree > 1)
     if not (name == "relaxation-1x3v" and degree == 1)  # its temperature would be negative
     if name != "bgk-1x1v"  # it has a part that is no operator
+    if not (gallery.get(name).pde.pointwise or gallery.get(name).pde.electric)
 ]
 
 
