@@ -1,0 +1,180 @@
+"""Whole runs on 1, 2, 4, … ranks: ``mpiexec -n G python -m benchmarks.whole_runs --json PATH``.
+
+A run is `evolve` with a given method. All ranks make a problem; then the first, the first two, … of
+them solve it. Steps are timed as in `benchmarks.steps`; bytes are those of one product with the
+problem's operator, counted and planned; states after a few steps are compared with one rank's. The
+exit status is 1 where one of these is wrong. Results of cells are written one by one.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import batchkron as bk
+from batchkron.distributed import choose_device, distribute
+from batchkron.problems import LinearProblem, StepperSettings, make
+from batchkron.solvers import evolve
+from benchmarks.core.records import machine, save
+from benchmarks.steps import Case, step_seconds
+
+BLOCKS, FACTOR = 4096, 8  # of the batch list, whose blocks have FACTOR^3 unknowns
+COMPARED = 6  # steps after which states are compared
+
+
+class Run(NamedTuple):
+    case: Case
+    tolerance: float = 1e-12  # of the states, relative to the largest entry
+
+
+def runs_of(quick: bool) -> Iterator[Run]:
+    """The runs, the most important first."""
+    for level in (3, 4, 2) if quick else (8, 9, 7):
+        yield Run(Case("continuity-6d", level, "ssp-rk3"))
+        # steps are chosen by norms, of which ranks sum parts
+        yield Run(Case("continuity-6d", level, "dormand-prince", rtol=1e-6), 1e-9)
+    yield Run(Case("list", 0, "ssp-rk3"))
+    # solves end at a tolerance
+    level = 3 if quick else 6
+    yield Run(Case("diffusion-3d", level, "crank-nicolson", preconditioner="auto"), 1e-5)
+    yield Run(Case("continuity-3d", 4 if quick else 10, "ssp-rk3"))
+
+
+def list_problem(blocks: int) -> LinearProblem:
+    """Blocks in a ring that decay and get from their neighbours, of which a batch list has all."""
+    rng = np.random.default_rng(1)
+    pool = rng.standard_normal((64, FACTOR, FACTOR)) / FACTOR
+    near = np.arange(blocks)
+    outputs = np.repeat(near, 5)
+    inputs = (near[:, None] + [-2, -1, 0, 1, 2]).ravel() % blocks
+    ids = rng.integers(0, len(pool), (len(outputs), 3))
+    op = bk.BatchedKron(pool, ids, inputs, outputs)
+    u = rng.standard_normal((blocks, FACTOR**3))
+    return LinearProblem(op, u, name="list", stepper=StepperSettings("ssp-rk3", dt=1e-2, until=1.0))
+
+
+@lru_cache(maxsize=1)  # runs of one problem follow each other
+def problem_of(name: str, level: int, device: str, quick: bool) -> Any:
+    if name == "list":
+        return list_problem(64 if quick else BLOCKS).to(device)
+    return make(name, level=level, degree=2).to(device)
+
+
+def bytes_of_product(part: Any) -> tuple[int, int]:
+    """The bytes that this rank sends for a product, counted and planned."""
+    op, x = part.operator, part.initial
+    traffic, before = op.communicator.traffic, op.communicator.traffic.bytes
+    op.apply(x)
+    return traffic.bytes - before, op.volume().own_bytes
+
+
+class Ranks:
+    """The first ranks, for each number of them that divides those of mpiexec."""
+
+    def __init__(self, device: str) -> None:
+        from mpi4py import MPI
+
+        self.all, self.device = MPI.COMM_WORLD, device
+        self.rank, size = self.all.Get_rank(), self.all.Get_size()
+        if device == "cuda":
+            choose_device(self.all)
+        self.counts = [count for count in range(1, size + 1) if size % count == 0]
+        self.first = {n: self.all.Split(int(self.rank >= n), self.rank) for n in self.counts}
+
+    def measure(self, run: Run, whole: Any, count: int, expected: Any) -> dict[str, Any]:
+        """Return what the first ``count`` ranks take; ``expected``: one rank's state, or None."""
+        comm = self.first[count]
+        part = whole if count == 1 else distribute(whole, comm)
+        found: dict[str, Any] = {"ranks": count}
+        if count > 1:
+            counted, planned = bytes_of_product(part)
+            sent = comm.gather((counted, planned))
+            if self.rank == 0:
+                found["bytes"] = sum(one for one, _ in sent)
+                found["bytes_of_busiest"] = max(one for one, _ in sent)
+                found["bytes_right"] = all(one == other for one, other in sent)
+        case, dt = run.case, part.stepper.dt
+        options = {"rtol": case.rtol, "preconditioner": case.preconditioner}
+        options = {name: one for name, one in options.items() if one is not None}
+        until = part.t0 + COMPARED * dt
+        u = evolve(part, until=until, method=case.method, dt=dt, **options).u
+        found["state"] = part.gather(u, 0) if count > 1 else u
+        if self.rank == 0:
+            state = found["state"]
+            found["state"] = state if self.device == "cpu" else state.get()
+            if expected is not None:
+                difference = abs(found["state"] - expected).max() / abs(expected).max()
+                found["difference"] = float(difference)
+                found["state_right"] = found["difference"] <= run.tolerance
+        found["step"] = step_seconds(part, case, 3, comm if count > 1 else None)
+        return found
+
+
+def measure_run(ranks: Ranks, run: Run, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    case, begin = run.case, time.perf_counter()
+    whole = problem_of(case.problem, case.level, ranks.device, quick)
+    found: dict[str, Any] = {"problem": case.problem, "level": case.level, "method": case.method}
+    found |= {"rtol": case.rtol, "preconditioner": case.preconditioner}
+    found |= {"unknowns": int(whole.initial.size), "setup": time.perf_counter() - begin, "on": []}
+    expected = None
+    for count in ranks.counts:
+        if ranks.rank < count:
+            one = ranks.measure(run, whole, count, expected)
+            state = one.pop("state")
+            expected = state if count == 1 else expected
+            found["on"].append(one)
+            if ranks.rank == 0:
+                say(line(case, found["unknowns"], one, found["on"][0]["step"]))
+        ranks.all.Barrier()
+    return found
+
+
+def line(case: Case, unknowns: int, one: dict[str, Any], alone: float) -> str:
+    text = f"{case.label:32} {unknowns:9} unknowns, {one['ranks']:2} ranks: "
+    text += f"step {1e6 * one['step']:9.1f} µs, {alone / one['step']:5.2f} x one"
+    if "bytes" in one:
+        planned = "as planned" if one["bytes_right"] else "NOT as planned"
+        text += f", {one['bytes'] / 1e6:7.1f} MB a product ({planned})"
+    if "difference" in one:
+        text += f", states differ by {one['difference']:.1e}"
+        text += "" if one["state_right"] else ", WRONG"
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--json", type=Path, help="where the figures are written")
+    parser.add_argument("--seconds", type=float, default=400, help="after which no run is begun")
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of runs' names, 6d-9")
+    parser.add_argument("--quick", action="store_true", help="small cases, to try the program")
+    given = parser.parse_args()
+    begin, ranks = time.perf_counter(), Ranks(given.device)
+    is_first, results = ranks.rank == 0, []
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - begin:5.0f} s  {text}", flush=True)
+
+    for run in runs_of(given.quick):
+        if not any(part in run.case.label for part in given.only):
+            continue
+        if not ranks.all.bcast(time.perf_counter() - begin < given.seconds):
+            break
+        results.append(measure_run(ranks, run, given.quick, say))
+        if is_first:
+            save(given.json, {**machine(given.device), "cases": results})
+    right = all(
+        one.get("bytes_right", True) and one.get("state_right", True)
+        for result in results
+        for one in result["on"]
+    )
+    return int(not ranks.all.bcast(right))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
