@@ -13,6 +13,7 @@ from ..discretization.parts import (
     ElectricOperator,
     Masses,
     OperatorTerm,
+    PointwiseOperator,
     SeparableVector,
     check_mass,
 )
@@ -188,28 +189,41 @@ def check_vectors(
 
 
 def check_times(
-    terms: Sequence[OperatorTerm], sources: Sequence[SeparableVector], t0: float, until: float
+    terms: Sequence[OperatorTerm],
+    sources: Sequence[SeparableVector],
+    t0: float,
+    until: float,
+    *,
+    at_points: Sequence[PointwiseOperator] = (),
+    electric: Sequence[ElectricOperator] = (),
 ) -> None:
     """Check that functions of time are defined from t0 to ``until``, and not negative if need be.
 
-    That is, for terms with one-sided traces or ``keeps_sign``; the text names the term or source.
+    That is, for terms with one-sided traces or ``keeps_sign``, and for the damping of functions at
+    points; the text names the term or source.
     """
     times = np.linspace(t0, until, _SAMPLES_IN_TIME)
+    named = [(f"terms[{k}]", term, term.one_sided) for k, term in enumerate(terms)]
+    for k, own in enumerate(at_points):
+        named += [(f"pointwise[{k}]", term, False) for term in (*own.terms, *own.inner)]
+        named += [(f"the damping of pointwise[{k}]", term, True) for term in own.damping]
+    for k, force in enumerate(electric):
+        named += [(f"electric[{k}]", term, term.one_sided) for term in force.terms]
     for k, source in enumerate(sources):
         _times(f"sources[{k}]", source.time, times)
-    for k, term in enumerate(terms):
-        values = _times(f"terms[{k}]", term.time, times)
+    for name, term, is_one_sided in named:
+        values = _times(name, term.time, times)
         negative = np.min(values) < -_ROUNDING * np.max(np.abs(values))
-        if term.one_sided and negative:
+        if is_one_sided and negative:
             raise ValueError(
-                f"the coefficient in time of terms[{k}] becomes negative between t0 = {t0!r} and "
+                f"the coefficient in time of {name} becomes negative between t0 = {t0!r} and "
                 f"until = {until!r}, where an upwind or downwind flux, and ends with Inflow or "
                 f"NoFlux, would change sides; give the term flux='central' and other conditions "
                 f"than Inflow and NoFlux, or a function of time that keeps its sign"
             )
         if term.keeps_sign and negative:
             raise ValueError(
-                f"the coefficient in time of terms[{k}] becomes negative between t0 = {t0!r} and "
+                f"the coefficient in time of {name} becomes negative between t0 = {t0!r} and "
                 f"until = {until!r}, and the term is the only diffusion along an axis, which is "
                 "ill-posed then: waves grow the faster the shorter they are. Give a function of "
                 f"time that keeps its sign or {_EARLIER}, or go on, in Python, with "

@@ -146,7 +146,10 @@ def _composed(function: object, data: object, value: object) -> Formula | None:
         own = Formula(repr(float(data)), ())
     if not (isinstance(function, Formula) and isinstance(own, Formula)):
         return None
-    return function.having("f", own)
+    try:
+        return function.having("f", own)
+    except ValueError:  # longer or deeper than a formula may be
+        return None
 
 
 def _check_diffusion(term: PointwiseTerm, derivatives: Sequence[TermFactor]) -> None:

@@ -20,7 +20,7 @@ from batchkron.errors import PointValueError
 from ...statement.axis import Axis
 from ...statement.functions import sample_places
 from ...statement.pointwise import PointwiseTerm
-from ...statement.pointwise_terms import with_axes
+from ...statement.pointwise_terms import is_second_derivative, with_axes
 from ...statement.terms import Term, term_text
 from ..basis.projection import projection_nodes
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
@@ -135,6 +135,8 @@ def refuse_backward_diffusion_at_points(
     places = sample_places(axes)
     ones = np.ones_like(places[0])
     for term in terms:
+        if is_second_derivative(term):
+            _refuse_change_of_sign(term, run)
         if term.inner is None:
             continue
         function = with_axes(term, axes)
@@ -149,6 +151,18 @@ def refuse_backward_diffusion_at_points(
                     f"{term.text()} is backward diffusion at some place, at t = {t!r}: its "
                     "coefficient is negative, and short waves grow without a bound"
                 )
+
+
+def _refuse_change_of_sign(term: PointwiseTerm, run: tuple[float, float]) -> None:
+    """Refuse the second derivative of a growing function where its factor in time changes sign."""
+    times = np.linspace(*run, _TIMES)
+    factors = np.array([float(term.term.time(t)) for t in times.tolist()])
+    (changed,) = np.nonzero(factors * factors[0] < 0.0)
+    if changed.size:
+        raise ValueError(
+            f"{term.text()} is backward diffusion at t = {float(times[changed[0]])!r}: its factor "
+            "in time changes sign, and short waves grow without a bound"
+        )
 
 
 def _in_time(term: PointwiseTerm, axes: tuple[Axis, ...]) -> bool:

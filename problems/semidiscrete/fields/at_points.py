@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,11 +45,11 @@ class FieldsAtPoints:
         by_axis: dict[Axis, list[FieldAtPoints]] = {}
         for own in fields:
             known = by_axis.setdefault(own.axis, [])
-            if all(own.name != other.name for other in known):
+            if all(own.field != other.field for other in known):
                 known.append(own)
         self._groups = [
             (
-                [own.name for own in members],
+                members,
                 FieldEvaluation(
                     [own.field for own in members], axis, transform.axes, transform.grid,
                     transform.degree, masses, transform.device,
@@ -59,16 +59,24 @@ class FieldsAtPoints:
             for axis, members in by_axis.items()
         ]  # fmt: skip
 
-    def __call__(self, t: float, u: Values) -> dict[str, Values]:
-        """Return the values (points,) of the fields by name; t is for texts of errors.
+    def __call__(
+        self, t: float, u: Values
+    ) -> Callable[[Sequence[FieldAtPoints]], dict[str, Values]]:
+        """Return a function that has the values (points,) of some of the fields by their names.
 
-        Raises NotPhysicalError if a field is not defined for the state.
+        The names are those of one function: others may have other fields of the same name. t is for
+        texts of errors. Raises NotPhysicalError if a field is not defined for the state.
         """
-        return {
-            name: spread(values)
-            for names, evaluate, spread in self._groups
-            for name, values in zip(names, evaluate(t, u), strict=True)
-        }
+        known = [
+            (own.axis, own.field, spread(values))
+            for members, evaluate, spread in self._groups
+            for own, values in zip(members, evaluate(t, u), strict=True)
+        ]
+
+        def values_of(own: FieldAtPoints) -> Values:
+            return next(v for axis, field, v in known if (axis, field) == (own.axis, own.field))
+
+        return lambda fields: {own.name: values_of(own) for own in fields}
 
 
 class _AlongAxis:

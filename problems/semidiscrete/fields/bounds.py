@@ -104,12 +104,13 @@ def bounds_at_points(
                 rates = function.factor(sample_places(axes), t0)
             else:
                 transform = PointTransform(axes, grid, space.degrees, extra=term.function.extra)
-                own = FieldsAtPoints(fields_at_points(term, axes, fields), transform, space.masses)
+                named = fields_at_points(term, axes, fields)
+                own = FieldsAtPoints(named, transform, space.masses)(t0, initial)(named)
                 rate = function.slope if derivative is None else derivative.of_state
                 if is_flux and speed is not None:
                     rate = speed.of_state
                 values, points = transform.values(initial), list(transform.points())
-                rates = rate(values, points, t0, own(t0, initial))
+                rates = rate(values, points, t0, own)
             size = float(np.abs(rates).max())
         bound = damping_of(term, size) if is_flux else size * term.term
         assert bound is not None

@@ -124,9 +124,10 @@ class _AtPoints:
         if self._on_device is not None:
             self._on_device.accumulate(t, u, out)
             return
-        at, fields = _ValuesOfState(self._transform, u, self._memory), self._fields(t, u)
+        at, fields_of = _ValuesOfState(self._transform, u, self._memory), self._fields(t, u)
         for member in self._members:
             own, values = member.own, at(member, t)
+            fields = fields_of(own.fields)
             if own.grows:
                 self._check_growth(own, values, t, fields)
             found = own.function.of_state(values, self._points, t, fields)
@@ -146,9 +147,10 @@ class _AtPoints:
     def derivatives(self, t: float, u: Values) -> list[Operator]:
         """Return the derivatives of the terms with respect to the state."""
         at = _ValuesOfState(self._transform, u, self._memory)
-        fields, found = self._fields(t, u), []
+        fields_of, found = self._fields(t, u), []
         for member in self._members:
             own, values = member.own, at(member, t)
+            fields = fields_of(own.fields)
             found.append(self._around(member, t, self._slope(own, values, t, fields)))
             if own.speed is not None:
                 speed = float(self._speed(own, values, t, fields))
