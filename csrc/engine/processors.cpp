@@ -1,6 +1,7 @@
 #include "engine/processors.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
@@ -25,7 +26,7 @@ int number_of(const char* variable) {
   char* end;
   errno = 0;
   const long number = std::strtol(text, &end, 10);
-  while (*end == ' ') ++end;
+  while (std::isspace(static_cast<unsigned char>(*end))) ++end;
   if (end == text || (*end && *end != ',') || errno || number < 1) return 0;
   return int(std::min<long>(number, std::numeric_limits<int>::max()));
 }

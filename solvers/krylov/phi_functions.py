@@ -20,6 +20,8 @@ __all__ = ["MAX_SUBSTEPS", "KrylovPhi", "Substep"]
 
 _CHECKS = (2, 4, 6, 8, 11, 14, 18, 22, 26)
 _SAFETY = 0.8
+# Norm of H from which rounding may grow much more than H within a substep. Chosen by hand.
+_LARGE = 150.0
 MAX_SUBSTEPS = 10_000  # of one evaluation, beyond which it fails; chosen by hand
 
 
@@ -36,12 +38,15 @@ class Substep(NamedTuple):
         Of w before it, with the augmented entries.
     abscissa : float
         The largest eigenvalue of (H + H*)/2: no vector of the Krylov space grows at a higher rate.
+    late : float
+        The length that rounding within it has at its end, for H far from normal; else 0.
     """
 
     tau: float
     error: float
     length: float
     abscissa: float
+    late: float = 0.0
 
 
 class KrylovPhi:
@@ -265,8 +270,35 @@ def _recorded(
 ) -> Substep:
     """Return what is recorded of a substep of w with some length, by its H."""
     rounding = float(np.finfo(dtype).eps) * max(1.0, tau * float(np.linalg.norm(square, 1)))
+    late = length * _amplified(rounding, tau * square)
     abscissa = float(np.linalg.eigvalsh((square + square.conj().T) / 2)[-1])
-    return Substep(tau, max(error, rounding * length), length, abscissa)
+    return Substep(tau, max(error, rounding * length), length, abscissa, late)
+
+
+def _amplified(rounding: float, square: NDArray[Any]) -> float:
+    """Return what a random change of H of that size makes of exp(H) e_1.
+
+    0 unless H is large, apart from a multiple of the identity, and far from normal.
+    """
+    mean = np.trace(square) / len(square)
+    size = math.sqrt(max(float(np.linalg.norm(square)) ** 2 - len(square) * abs(mean) ** 2, 0.0))
+    if size < _LARGE:
+        return 0.0
+    square.flat[:: len(square) + 1] -= mean  # a copy, which the caller has made
+    adjoint = square.conj().T
+    commutator = square @ adjoint
+    commutator -= adjoint @ square
+    if np.linalg.norm(commutator) < 1e-8 * size**2:
+        return 0.0
+    rng = np.random.default_rng(0)
+    change: NDArray[Any] = rng.standard_normal(square.shape)
+    if square.dtype.kind == "c":
+        change = change + 1j * rng.standard_normal(square.shape)
+    change *= rounding / np.linalg.norm(change)
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = scipy.linalg.expm_frechet(square, change, compute_expm=False)[:, 0]
+        length = float(np.linalg.norm(made)) * math.exp(min(mean.real, 700.0))
+    return length if math.isfinite(length) else math.inf
 
 
 def _evaluate(

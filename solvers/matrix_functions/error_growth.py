@@ -67,6 +67,7 @@ class ErrorGrowth:
                 after = scale + piece.shift.real * step.tau
                 grown = max(scale + rate * left, after + rate * (left - step.tau))
                 logs.append(_log(step.error) + grown)
+                logs.append(_log(step.late) + after + rate * (left - step.tau))
                 left, scale = left - step.tau, after
         return float(np.logaddexp.reduce(logs))
 
@@ -108,7 +109,7 @@ class ErrorGrowth:
                 if not phi.solve(shifted, [errors], time, out, rtol=_RTOL).converged:
                     return math.inf
                 errors, out = out, errors
-                errors += _random(rng, like, math.hypot(*(s.error for s in own)))
+                errors += _random(rng, like, math.hypot(*(max(s.error, s.late) for s in own)))
         return _log(norm(errors)) + scale
 
     def _segments(self, piece: _Piece) -> Iterator[list[Substep]]:

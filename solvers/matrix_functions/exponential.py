@@ -161,6 +161,8 @@ class _March:
             half = scalar(half if self._b.dtype.kind == "c" else half.real)
             x = self._w * half * half
             length = norm(x)
+        if not math.isfinite(length):  # beyond the range of numbers
+            return Outcome(x * np.nan, math.nan, Status.NOT_FINITE, self.applications)
         failure = None if error <= limit else Status.STAGNATED
         if error > max(1.0, 2.0 * limit):  # no digit of it is right
             x = x * np.nan

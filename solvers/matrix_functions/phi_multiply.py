@@ -163,6 +163,8 @@ def _march(
     if not found.converged or not phi.substeps:
         failure = None if found.converged else found.status
         return Outcome(out.copy(), 0.0 if found.converged else math.nan, failure, 0)
+    if not math.isfinite(norm(out)):  # beyond the range of numbers
+        return Outcome(out * np.nan, math.nan, Status.NOT_FINITE, 0)
     errors = ErrorGrowth(t)
     errors.add(0.0, 0.0, 0.0, phi.substeps)
     reached = max(rtol, ROUNDING * float(np.finfo(out.dtype).eps)) * max(largest, norm(out))

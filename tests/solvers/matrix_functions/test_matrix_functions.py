@@ -401,3 +401,23 @@ def test_functions_of_numbers_are_refused(f, hermitian):
         matrix_function(f, A, np.arange(1.0, 21.0), hermitian=hermitian)
     found = matrix_function(lambda X: X @ X, A, np.ones(20), hermitian=hermitian)
     np.testing.assert_allclose(found.x, A @ A @ np.ones(20))
+
+
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e5])
+def test_rounding_that_grows_within_a_substep_is_seen(size):
+    """Of a nilpotent matrix; the space holds all of it, so that only rounding is left."""
+    M, b = np.array([[0.0, size], [0.0, 0.0]]), np.array([1.0, -1.0])
+    expected = b + M @ b
+    found = matrix_function("exp", M, b)
+    assert found.status is Status.CONVERGED
+    for x in (found.x, expm_multiply(M, b)):
+        assert relative(x, expected) < 1e-8
+
+
+def test_results_beyond_the_range_of_numbers_are_said():
+    A, b = np.diag([2000.0, 1.0]), np.array([1e10, 1.0])
+    with pytest.warns(match="range of numbers"):
+        found = matrix_function("exp", A, b), phi_multiply(A, [b])
+    for own in found:
+        assert own.status is Status.NOT_FINITE
+        assert np.isnan(own.x).all()
