@@ -174,8 +174,9 @@ class ProblemValue(ProblemContent):
             is unstable; or if the sum of the diffusion is backward at some time. A problem from a
             file or pickle does not know that sum, but until when it has been found forward.
         """
-        parts = {"at_points": self.pointwise, "electric": self.electric}
-        check_times(self.terms, self.sources, t0, until, **parts)
+        check_times(
+            self.terms, self.sources, t0, until, at_points=self.pointwise, electric=self.electric
+        )
         check_well_posed_until(self.well_posed_until, t0, until)
         if self.other_levels is not None and self.knows_other_levels:
             self.other_levels.check_interval(t0, until)
