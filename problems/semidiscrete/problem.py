@@ -25,6 +25,7 @@ from ..output_methods import OutputMethods
 from ..statement.axis import Axis
 from ..statement.electric import ElectricComponent
 from ..statement.fields import FieldExpression
+from ..statement.separable import SeparableFunction
 from ..statement.text import rows_text
 from .adaptation.changing_cells import AdaptiveProblem, adaptation_rule
 from .adaptation.own_rule import with_rule
@@ -520,7 +521,7 @@ class Problem(ProblemValue, OutputMethods):
         self.system.implicit_source(t, out)
 
     def project(
-        self, function: Callable[..., Any] | str, t: float | None = None
+        self, function: Callable[..., Any] | str | SeparableFunction, t: float | None = None
     ) -> NDArray[np.float64]:
         """Return the coefficients of a function of all axes; see `System.project`.
 

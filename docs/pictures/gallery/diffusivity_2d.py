@@ -6,14 +6,14 @@ from batchkron.problems import PDE, Axis, div, grad, mass, pointwise
 from batchkron.solvers import evolve, gmres
 
 x, y = Axis("x", 0, 2 * np.pi), Axis("y", 0, 2 * np.pi)
-k = pointwise("(2 + sin(x) * cos(y)) * f", linear=True)
+diffusivity = pointwise("(2 + sin(x) * cos(y)) * f", linear=True)
 source = (
     "sin(x + 2*y) * (1 + 5 * (2 + sin(x) * cos(y))) - cos(x) * cos(y) * cos(x + 2*y) "
     "+ 2 * sin(x) * sin(y) * cos(x + 2*y)"
 )
 pde = PDE(
     [x, y],
-    [*(div(axis) @ k @ grad(axis) for axis in (x, y)), mass(x, -1.0)],
+    [*(div(axis) @ diffusivity @ grad(axis) for axis in (x, y)), mass(x, -1.0)],
     boundary="periodic",
     sources=source,
     exact="sin(x + 2*y)",
