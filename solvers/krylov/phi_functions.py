@@ -284,7 +284,7 @@ def _amplified(rounding: float, square: NDArray[Any]) -> float:
     size = math.sqrt(max(float(np.linalg.norm(square)) ** 2 - len(square) * abs(mean) ** 2, 0.0))
     if size < _LARGE:
         return 0.0
-    square.flat[:: len(square) + 1] -= mean  # a copy, which the caller has made
+    square = square - mean * np.eye(len(square))
     adjoint = square.conj().T
     commutator = square @ adjoint
     commutator -= adjoint @ square

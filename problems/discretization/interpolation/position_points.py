@@ -14,7 +14,7 @@ from batchkron.operators import SparseGridOperator, on_device
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
 from .tables import MAX_POINTS, CellBlocks, point_tables
-from .transform import NUDGE, check_grid, run_sweeps, sweep_along
+from .transform import check_grid, coordinates, run_sweeps, sweep_along
 
 __all__ = ["PositionPoints"]
 
@@ -60,11 +60,8 @@ class PositionPoints:
         )
         self._tables = {k: point_tables(grid.levels[k], self._n, self._m) for k in self._positions}
         self._spaces = [Workspace() for _ in range(2)]
-        along = []
-        for k, tables in self._tables.items():
-            nudged = tables.places + NUDGE * tables.sides[(np.arange(len(tables.places)) > 0) * 1]
-            along.append((axes[k].lower + axes[k].length * nudged).ravel())
-        self.along = tuple(along)
+        points = (coordinates(axes[k], tables) for k, tables in self._tables.items())
+        self.along = tuple(own.ravel() for own in points)
 
     @cached_property
     def places(self) -> NDArray[np.int64]:

@@ -17,13 +17,13 @@ from batchkron.operators import Operator, SparseGridOperator, on_device
 from ...grids.degrees import Degree, of_each_axis
 from ...grids.sparse_grid import SparseGrid
 from ...statement.axis import Axis
-from .tables import MAX_POINTS, CellBlocks, check_points, point_tables
+from .tables import MAX_POINTS, CellBlocks, PointTables, check_points, point_tables
 
-__all__ = ["NUDGE", "PointTransform", "check_grid"]
+__all__ = ["PointTransform", "check_grid", "coordinates", "run_sweeps", "sweep_along"]
 
 Values = NDArray[np.float64]
 
-NUDGE = 1e-11
+_NUDGE = 1e-11
 """Of an axis: distance of points at edges from these, as functions are given them."""
 
 
@@ -109,8 +109,7 @@ class PointTransform:
         """
         cells = self.grid.cells
         for k, (axis, tables) in enumerate(zip(self.axes, self._tables, strict=True)):
-            nudged = tables.places + NUDGE * tables.sides[(np.arange(len(tables.places)) > 0) * 1]
-            places = axis.lower + axis.length * nudged
+            places = coordinates(axis, tables)
             shape = [len(cells), *(m if j == k else 1 for j, m in enumerate(self._m))]
             own = places[cells[:, k]].reshape(shape)
             yield np.broadcast_to(own, [len(cells), *self._m]).ravel()
@@ -202,6 +201,12 @@ class PointTransform:
         self, matrix: CellBlocks, mode: int, sizes: Sequence[int], *, adds: bool = False
     ) -> SparseGridOperator:
         return sweep_along(self.grid, matrix, mode, sizes, adds=adds, device=self.device)
+
+
+def coordinates(axis: Axis, tables: PointTables) -> Values:
+    """Return the coordinates (cells, m) of points; those at edges of cells are moved inside."""
+    nudged = tables.places + _NUDGE * tables.sides[(np.arange(len(tables.places)) > 0) * 1]
+    return axis.lower + axis.length * nudged  # type: ignore[no-any-return]
 
 
 def sweep_along(
