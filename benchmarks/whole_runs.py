@@ -2,14 +2,16 @@
 
 A run is `evolve` with a given method. All ranks make a problem; then the first, the first two, … of
 them solve it. Steps are timed as in `benchmarks.steps`; bytes are those of one product with the
-problem's operator, counted and planned; states after a few steps are compared with one rank's. The
-exit status is 1 where one of these is wrong. Results of cells are written one by one.
+problem's operator, counted and planned; `waiting` is the share of a product that is gone where
+nothing is sent; states after a few steps are compared with one rank's. The exit status is 1 where
+bytes or states are wrong. Results of cells are written one by one.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import batchkron as bk
+from batchkron.arrays import array_module
 from batchkron.distributed import choose_device, distribute
 from batchkron.problems import LinearProblem, StepperSettings, make
 from batchkron.solvers import evolve
 from benchmarks.core.records import machine, save
+from benchmarks.core.timing import seconds_of
 from benchmarks.steps import Case, step_seconds
 
 BLOCKS, FACTOR = 4096, 8  # of the batch list, whose blocks have FACTOR^3 unknowns
@@ -73,6 +77,49 @@ def bytes_of_product(part: Any) -> tuple[int, int]:
     return traffic.bytes - before, op.volume().own_bytes
 
 
+@contextmanager
+def silence(communicator: Any) -> Iterator[None]:
+    """Let products go on without others' blocks: their times are right, their results are not."""
+    names = "alltoallv", "ialltoallv", "meet"
+    for name in names:
+        setattr(communicator, name, lambda *_: None)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(communicator, name)
+
+
+def product_seconds(part: Any, comm: Any) -> float:
+    """The seconds of a product with the problem's operator on the slowest of the ranks."""
+    op, x = part.operator, part.initial
+    module = array_module(x)
+    y = module.empty_like(x)
+    wait = (lambda: None) if module is np else module.cuda.get_current_stream().synchronize
+    op.apply(x, out=y)
+
+    def rounds(count: int) -> float:
+        comm.Barrier()
+        took = seconds_of(lambda: [op.apply(x, out=y) for _ in range(count)], 1, wait)
+        return float(max(comm.allgather(took)))
+
+    count = 1
+    while rounds(count) < 0.05:
+        count *= 2
+    return min(rounds(count) for _ in range(3)) / count
+
+
+def products(part: Any, comm: Any) -> dict[str, Any]:
+    """What a product takes on ranks, and what it would without waiting for others."""
+    found: dict[str, Any] = {"product": product_seconds(part, comm)}
+    plan = part.operator._traffic_plan
+    found["busiest_multiply_adds"] = plan.multiply_adds
+    found["exchanges"] = part.operator.volume().exchanges
+    with silence(part.operator.communicator):
+        alone = product_seconds(part, comm)
+    return {**found, "waiting": 1 - alone / found["product"]}
+
+
 class Ranks:
     """The first ranks, for each number of them that divides those of mpiexec."""
 
@@ -98,6 +145,7 @@ class Ranks:
                 found["bytes"] = sum(one for one, _ in sent)
                 found["bytes_of_busiest"] = max(one for one, _ in sent)
                 found["bytes_right"] = all(one == other for one, other in sent)
+            found |= products(part, comm)
         case, dt = run.case, part.stepper.dt
         options = {"rtol": case.rtol, "preconditioner": case.preconditioner}
         options = {name: one for name, one in options.items() if one is not None}
@@ -140,6 +188,7 @@ def line(case: Case, unknowns: int, one: dict[str, Any], alone: float) -> str:
     if "bytes" in one:
         planned = "as planned" if one["bytes_right"] else "NOT as planned"
         text += f", {one['bytes'] / 1e6:7.1f} MB a product ({planned})"
+        text += f", waits {one['waiting']:.0%} of it"
     if "difference" in one:
         text += f", states differ by {one['difference']:.1e}"
         text += "" if one["state_right"] else ", WRONG"
