@@ -250,7 +250,7 @@ def test_what_is_kept_is_bounded(cupy, rng, kept, monkeypatch):
     for size in range(2, 14):
         assert cg(cupy.asarray(np.eye(size)), cupy.ones(size)).converged
     assert [solver.size for solver, _ in kept.values()] == list(range(6, 14))
-    monkeypatch.setattr(kept_solvers, "_MAX_CACHE_BYTES", 3 * next(iter(kept.values())).nbytes)
+    monkeypatch.setattr(kept_solvers, "_MAX_CACHE_BYTES", 3 * next(iter(kept.values()))[0].nbytes)
     cg(cupy.asarray(np.eye(6)), cupy.ones(6))
     assert [solver.size for solver, _ in kept.values()] == [13, 6]
     monkeypatch.setattr(kept_solvers, "_MAX_CACHE_BYTES", 100)
