@@ -66,6 +66,48 @@ class BlockExchange:
 
         return end
 
+    def begin_stores(
+        self,
+        communicator: Communicator,
+        own: Array,
+        memories: Sequence[Array],
+        places: Sequence[int],
+    ) -> Callable[[], None]:
+        """Begin what `store` does, on a device beside what follows; return what ends it."""
+        pending = communicator.beside(
+            lambda: self.store(communicator, own, memories, places), last=False
+        )
+        return (lambda: None) if pending is None else pending.wait
+
+    def store(
+        self,
+        communicator: Communicator,
+        own: Array,
+        memories: Sequence[Array],
+        places: Sequence[int],
+    ) -> None:
+        """Write blocks straight to the memory of the ranks that need them. All ranks do it.
+
+        It begins when all ranks have used up what came before, and ends when all blocks are there.
+
+        ``own`` (ndarray, (outer, blocks, size)): what blocks are taken of.
+        ``memories`` (sequence of ndarray, (outer, blocks, size)): each rank's, which may have
+          different numbers of blocks.
+        ``places`` (sequence of int, one for each rank): where this rank's blocks begin there.
+        """
+        scale = own.shape[0] * own.shape[2]
+        communicator.traffic.count(
+            communicator.rank, [scale * count for count in self._counts], own.itemsize
+        )
+        communicator.meet(own)
+        ranks = len(self._counts)
+        # begin with the next rank: not all ranks write to the same one at first
+        for other in ((communicator.rank + k) % ranks for k in range(1, ranks + 1)):
+            begin, count = self._begins[other], self._counts[other]
+            target = memories[other][:, places[other] : places[other] + count]
+            take_blocks(own, self._chosen[begin : begin + count], target)
+        communicator.meet(own)
+
     def _send(
         self, communicator: Communicator, own: Array, scratch: tuple[Array, Array], target: Array
     ) -> None:

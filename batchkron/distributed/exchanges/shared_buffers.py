@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,14 @@ class SharedBuffers:
         if capturing and not any(known is kept for kept in self._captured):
             self._captured.append(known)
         return known
+
+    def take_blocks(self, outer: int, counts: Sequence[int], size: int) -> list[Array]:
+        """Return a buffer of each rank as (outer, its count of blocks, size); see `take`."""
+        memories = self.take(0, outer * size * max(counts))
+        return [
+            memory[: outer * count * size].reshape(outer, count, size)
+            for memory, count in zip(memories, counts, strict=True)
+        ]
 
     def _is_capturing(self) -> bool:
         """Whether the current stream of the device captures a graph."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.arrays import to_host
 from batchkron.distributed.exchanges.blocks import BlockExchange
+from batchkron.distributed.exchanges.shared_buffers import SharedBuffers
 from batchkron.distributed.lists.halo import HaloPlan
 from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.vectors.layout import Layout
@@ -64,7 +65,11 @@ class DistributedBatch(TermsOfList, DistributedOperator):
             [len(plan.from_rank(source, rank)) for source in parts],
             self._backend,
         )
+        self._blocks_of_ranks = [len(plan.needed(each)) for each in parts]
+        before = plan.input_bounds[rank]
+        self._places = [int(np.searchsorted(plan.needed(each), before)) for each in parts]
         self._workspace = self._backend.workspace()
+        self._shared = SharedBuffers(self.communicator, spec.dtype, self._arrays)
 
     def _local_spec(self, rank: int) -> BatchSpec:
         """Return the list of this rank's products, on the blocks that it needs."""
@@ -130,6 +135,12 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         size = self._spec.input_size * inner
         own = x.reshape(outer, self.shape[1] // max(self._spec.input_size, 1), size)
         move = self._move
+        if self.communicator.stores and self.plan.num_exchanges:
+            memories = self._shared.take_blocks(outer, self._blocks_of_ranks, size)
+            move.store(self.communicator, own, memories, self._places)
+            blocks = memories[self.communicator.rank].reshape(-1)
+            self._local._run(blocks, y, outer, inner, alpha, accumulate)
+            return
         ends = np.cumsum([move.sent, move.received, move.received]) * outer * size
         memory = self._workspace.array(int(ends[-1]), self.dtype)
         out, received, blocks = (

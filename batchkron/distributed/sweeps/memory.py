@@ -9,7 +9,7 @@ import numpy as np
 from batchkron.distributed.sweeps.sweeps_plan import SweepsPlan, X, Y
 from batchkron.operators.couplings import Ids
 
-__all__ = ["Places", "common_places", "own_places"]
+__all__ = ["Places", "arrival_places", "common_places", "own_places"]
 
 
 @dataclass(eq=False)
@@ -58,6 +58,20 @@ def own_places(plan: SweepsPlan, rank: int, *, has_x: bool) -> Places:
         places[every] = np.arange(len(every))
         found.add(places, len(every), own, 0, len(every) - len(sent))
     return found
+
+
+def arrival_places(plan: SweepsPlan, *, has_x: bool) -> tuple[Ids, Ids]:
+    """Return where each rank of `own_places` is sent blocks of each vector, and its blocks.
+
+    Returns ndarray of int64, (vectors, ranks) and (ranks,).
+    """
+    received = np.array([halo.counts.sum(axis=0) for halo in plan.halos])
+    kept = np.array([np.bincount(halo.owners, minlength=plan.parts) for halo in plan.halos])
+    if not has_x:
+        kept[X] = 0
+    received[Y] = kept[Y] = 0
+    ends = np.cumsum(kept + received, axis=0)
+    return ends - received, ends[-1]
 
 
 def common_places(plan: SweepsPlan, rank: int) -> Places:

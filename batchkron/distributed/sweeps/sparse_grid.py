@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.backends import Backend
+from batchkron.backends import Backend, backend
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.exchanges.blocks import BlockExchange
+from batchkron.distributed.exchanges.shared_buffers import SharedBuffers
 from batchkron.distributed.operator import DistributedOperator, Ranks
-from batchkron.distributed.sweeps.memory import Places, common_places, own_places
+from batchkron.distributed.sweeps.memory import Places, arrival_places, common_places, own_places
+from batchkron.distributed.sweeps.partial_sums import with_partial_sums
 from batchkron.distributed.sweeps.sweeps_plan import Halo, SweepsPlan, X, Y, plan_sweeps
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import KroneckerTerms
@@ -64,19 +67,26 @@ class DistributedSweeps(DistributedOperator):
             )
         listing, cells = listed
         self._spec = spec
-        self.plan = plan = plan_sweeps(listing, cells, bounds)
+        plan = plan_sweeps(listing, cells, bounds)
+        # whether products of a rank's own blocks of x are added up before those of others
+        self._multiplies_own_first = _is_on_device()
+        if self._multiplies_own_first:
+            plan = with_partial_sums(plan)
+        self.plan = plan
         elements = tuple(spec.block_size * bound for bound in bounds)
         layout = Layout(ranks.grid, rows, elements)
         super().__init__(ranks, layout, layout, spec.dtype, plan)
         rank = self.communicator.rank
         self._memory = self._places(rank)
+        arrived, self._blocks_of_ranks = arrival_places(plan, has_x=self._memory.has_x)
         self._moves = {
-            number: _Move(halo, rank, self._memory, number, self._backend)
+            number: _Move(halo, rank, self._memory, number, arrived[number], self._backend)
             for number, halo in enumerate(plan.halos)
             if len(halo.blocks)
         }
         self._steps = _local_steps(plan, rank, self._memory, self._backend, spec)
         self._workspace = self._backend.workspace()
+        self._shared = SharedBuffers(self.communicator, spec.dtype, self._arrays)
 
     def _places(self, rank: int) -> Places:
         """Return where this rank finds vectors."""
@@ -86,11 +96,6 @@ class DistributedSweeps(DistributedOperator):
             if self.communicator.has_common_memory(size):
                 return common
         return own_places(self.plan, rank, has_x=not self._multiplies_own_first)
-
-    @property
-    def _multiplies_own_first(self) -> bool:
-        """Whether products of a rank's own blocks of x are added up before those of others."""
-        return self.device != "cpu"
 
     def update(
         self, blocks: Sequence[ArrayLike] | None = None, coefficients: ArrayLike | None = None
@@ -124,55 +129,48 @@ class DistributedSweeps(DistributedOperator):
                 rows = [vectors.reshape(outer, -1)[some] for vectors in (x, y)]
                 self._run(rows[0], rows[1], len(rows[0]), inner, alpha, accumulate)
             return
-        memory, scratch = self._memories(outer * size)
-        vectors = memory.reshape(outer, places.blocks, size)
+        vectors, memories = self._memories(outer, size)
         own = x.reshape(outer, places.owned[X], size)
         if places.has_x:
             begin = places.starts[X]
             vectors[:, begin : begin + places.owned[X]] = own
         results = y.reshape(outer, places.owned[Y], size)
+        exchanges = _Exchanges(self, own, vectors, memories)
+        exchanges.begin_early(X)
         for step in self._steps:
-            end = self._arrive(step.arriving, own, vectors, scratch)
+            end = exchanges.begin(step.arriving)
             if step.target == Y:
                 step.run(own, vectors, results, inner, alpha, accumulate or step.adds, end)
             else:
                 begin = places.starts[step.target]
                 target = vectors[:, begin : begin + places.owned[step.target]]
                 step.run(own, vectors, target, inner, 1, step.adds, end)
+                if step.is_last:
+                    exchanges.begin_early(step.target)
         if not self._steps and not accumulate:
             y[...] = 0
 
-    def _memories(self, size: int) -> tuple[Array, Sequence[Array]]:
-        """Return memory for all vectors, in blocks of a size, and two pieces for exchanges."""
+    def _memories(self, outer: int, size: int) -> tuple[Array, Sequence[Array]]:
+        """Return memory for all vectors, (outer, blocks, size), and what exchanges write to.
+
+        That is the same memory of each rank where they can store to it, otherwise two pieces.
+        """
         blocks = self._memory.blocks
         if self._memory.is_common:
-            elements = blocks * size
+            elements = outer * blocks * size
             memory = self.communicator.common_memory(elements * self.dtype.itemsize)
-            return memory[: elements * self.dtype.itemsize].view(self.dtype), ()
+            common = memory[: elements * self.dtype.itemsize].view(self.dtype)
+            return common.reshape(outer, blocks, size), ()
+        if self.communicator.stores and self._moves:
+            counts = self._blocks_of_ranks.tolist()
+            memories = self._shared.take_blocks(outer, counts, size)
+            return memories[self.communicator.rank], memories
         moves = [move.blocks for move in self._moves.values()]
         messages = max((max(move.sent, move.received) for move in moves), default=0)
-        ends = np.cumsum([0, blocks, messages, messages]) * size
+        ends = np.cumsum([0, blocks, messages, messages]) * outer * size
         every = self._workspace.array(int(ends[-1]), self.dtype)
         parts = [every[begin:end] for begin, end in pairwise(ends.tolist())]
-        return parts[0], parts[1:]
-
-    def _arrive(
-        self, numbers: Sequence[int], own: Array, vectors: Array, scratch: Sequence[Array]
-    ) -> Callable[[], None] | None:
-        """Begin to bring vectors' blocks of other ranks; return what ends it, if there is any."""
-        if self._memory.is_common:
-            for number in numbers:
-                self._moves[number].count(self.communicator, own)
-            if numbers:
-                self.communicator.meet(own)
-            return None
-        end: Callable[[], None] | None = None
-        for number in numbers:
-            if end is not None:  # all exchanges use the same memory
-                end()
-            source = vectors if self._memory.has_x or number != X else own
-            end = self._moves[number].begin(self.communicator, source, vectors, scratch)
-        return end
+        return parts[0].reshape(outer, blocks, size), parts[1:]
 
     def _like(self, spec: SweepSpec) -> DistributedSweeps:
         """Return the operator of other terms on the same cells, which ranks own likewise."""
@@ -202,11 +200,61 @@ class DistributedSweeps(DistributedOperator):
         )
 
 
+class _Exchanges:
+    """The exchanges of one product: what has begun, and what ends it.
+
+    ``own``, (outer, blocks, size): the rank's blocks of x; ``vectors``, ``memories``: of
+    `DistributedSweeps._memories`.
+    """
+
+    def __init__(
+        self, operator: DistributedSweeps, own: Array, vectors: Array, memories: Sequence[Array]
+    ) -> None:
+        self._moves, self._places = operator._moves, operator._memory
+        self._communicator = operator.communicator
+        self._own, self._vectors, self._memories = own, vectors, memories
+        self._ends: dict[int, Callable[[], None]] = {}
+        self._begun: set[int] = set()
+
+    def begin_early(self, number: int) -> None:
+        """Begin the exchange of a vector that is computed, if others may go on meanwhile."""
+        several = len(self._own) > 1 and not self._communicator.stores  # then they share memory
+        if number in self._moves and not (self._places.is_common or several):
+            self._begin(number)
+
+    def begin(self, numbers: Sequence[int]) -> Callable[[], None] | None:
+        """Begin to bring vectors' blocks of other ranks; return what ends it, if there is any."""
+        if self._places.is_common:
+            for number in numbers:
+                self._moves[number].count(self._communicator, self._own)
+            if numbers:
+                self._communicator.meet(self._own)
+            return None
+        for number in numbers:
+            if number not in self._begun:
+                self._end(tuple(self._ends))  # all exchanges use the same memory
+                self._begin(number)
+        return partial(self._end, numbers) if numbers else None
+
+    def _begin(self, number: int) -> None:
+        self._begun.add(number)
+        is_own = number == X and not self._places.has_x
+        source = self._own if is_own else self._vectors
+        self._ends[number] = self._moves[number].begin(
+            self._communicator, source, self._vectors, self._memories
+        )
+
+    def _end(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if number in self._ends:
+                self._ends.pop(number)()
+
+
 class _Move:
     """The exchange of one vector's blocks, as a rank makes it."""
 
     def __init__(
-        self, halo: Halo, rank: int, memory: Places, number: int, backend: Backend
+        self, halo: Halo, rank: int, memory: Places, number: int, arrived: Ids, backend: Backend
     ) -> None:
         is_apart = number == X and not memory.has_x  # then x itself is what blocks are taken of
         start = 0 if is_apart else memory.starts[number]
@@ -215,6 +263,7 @@ class _Move:
         self.blocks = BlockExchange(chosen, halo.counts[:, rank].tolist(), backend)
         self._begin = memory.arrived[number]
         self._counts = halo.counts[rank].tolist()
+        self._places = (arrived + halo.counts[:rank].sum(axis=0)).tolist()  # in ranks' memory
 
     def count(self, communicator: Communicator, own: Array) -> None:
         """Count blocks that others read as if they were sent; ``own`` has their size."""
@@ -222,13 +271,15 @@ class _Move:
         communicator.traffic.count(communicator.rank, counts, own.itemsize)
 
     def begin(
-        self, communicator: Communicator, source: Array, vectors: Array, scratch: Sequence[Array]
+        self, communicator: Communicator, source: Array, vectors: Array, memories: Sequence[Array]
     ) -> Callable[[], None]:
         """Begin to bring blocks (outer, blocks, size) of other ranks to their places.
 
-        It returns what ends that.
+        ``memories``: of `DistributedSweeps._memories`. It returns what ends that.
         """
-        out, into = scratch
+        if communicator.stores:
+            return self.blocks.begin_stores(communicator, source, memories, self._places)
+        out, into = memories
         target = vectors[:, self._begin : self._begin + self.blocks.received]
         return self.blocks.begin(communicator, source, (out, into), target)
 
@@ -282,6 +333,7 @@ class _LocalStep:
 
     ``target``: the vector that it computes.
     ``adds``: whether it adds to it.
+    ``is_last``: whether no later step adds to it.
     ``arriving``: vectors whose blocks of other ranks are needed for the first time.
     ``of_x``, ``of_others`` (_Multiplies): those of the rank's own blocks of x, and of blocks in
       memory.
@@ -289,6 +341,7 @@ class _LocalStep:
 
     target: int
     adds: bool
+    is_last: bool
     arriving: tuple[int, ...]
     of_x: _Multiplies
     of_others: _Multiplies
@@ -321,6 +374,11 @@ class _LocalStep:
         self.of_others.set_values(spec)
 
 
+def _is_on_device() -> bool:
+    """Whether new operators are on a device."""
+    return backend().name == "cuda"
+
+
 def _matrices(sums: Sequence[tuple[SweepSum, Ids]], spec: SweepSpec) -> list[Array]:
     return [np.ascontiguousarray(each.blocks(spec)[used]) for each, used in sums]
 
@@ -332,8 +390,9 @@ def _local_steps(
     halos, found = plan.halos, []
     sums = iter(plan.listing.sums)
     arrived: set[int] = set()
+    last = {step.target: number for number, step in enumerate(plan.listing.sweeps.steps)}
     place_in_x = np.cumsum(halos[X].owners == rank) - 1
-    for step in plan.listing.sweeps.steps:
+    for number, step in enumerate(plan.listing.sweeps.steps):
         sources = {part.source for part in step.parts} - arrived
         arrived |= sources
         own = halos[step.target].owned(rank)
@@ -352,6 +411,7 @@ def _local_steps(
                 multiplies.add(part.mode, total, begins, ids[chosen], at[chosen])
         of_x.make(memory.owned[X], len(own), backend, spec, adds=False)
         of_others.make(memory.blocks, len(own), backend, spec, adds=of_x.plan is not None)
-        arriving = tuple(sorted(number for number in sources if len(halos[number].blocks)))
-        found.append(_LocalStep(step.target, step.adds, arriving, of_x, of_others))
+        arriving = tuple(sorted(source for source in sources if len(halos[source].blocks)))
+        is_last = last[step.target] == number
+        found.append(_LocalStep(step.target, step.adds, is_last, arriving, of_x, of_others))
     return found

@@ -16,7 +16,7 @@ from batchkron.operators.sparse_grid.spec import SweepSpec
 from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 
-__all__ = ["SweepListing", "SweepSum", "list_sweeps"]
+__all__ = ["SweepListing", "SweepSum", "identity_sum", "list_sweeps"]
 
 
 class _Share(NamedTuple):
@@ -68,6 +68,11 @@ class SweepSum(NamedTuple):
             found = spec.matrices[share.matrix].blocks[share.source]
         scale = 1 if share.term < 0 else spec.coefficients[share.term]
         return found if scale == 1 else found * scale  # saves a copy in each update
+
+
+def identity_sum(size: int) -> SweepSum:
+    """Return a sum that is one identity matrix."""
+    return SweepSum(1, (size, size), (_Share(-1, -1, slice(None), slice(None)),))
 
 
 def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:

@@ -42,8 +42,9 @@ def whole_product(op, x):
     return op.apply_flat(x, out)
 
 
+@pytest.mark.parametrize("stores", [False, True])
 @pytest.mark.parametrize("part", range(5))
-def test_random_lists(rng, part):
+def test_random_lists(rng, part, stores):
     """Sums of integers are exact, what is sent is what is planned."""
     for _ in range(8):
         dtype = rng.choice(DTYPES)
@@ -53,6 +54,7 @@ def test_random_lists(rng, part):
         grid = ranks // parts, parts
 
         def program(comm, whole=whole, x=x, grid=grid):
+            comm.stores = stores
             op = distribute(whole, comm, grid, rows=len(x))
             block, before = op.scatter(x), comm.traffic.elements
             out = np.full((len(block), op.shape[0]), np.nan, op.dtype)

@@ -10,7 +10,7 @@ from sweep_oracle import as_dict, operator_of, restricted
 
 import batchkron as bk
 from batchkron.distributed import SimulatedCommunicator, distribute, simulate
-from batchkron.distributed.sweeps.sparse_grid import DistributedSweeps
+from batchkron.distributed.sweeps import sparse_grid
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.problems import SparseGrid, make
 from batchkron.solvers import gmres
@@ -63,9 +63,9 @@ def pairs_product(op, x):
     return y
 
 
-@pytest.mark.parametrize("shares_memory", [False, True])
+@pytest.mark.parametrize("way", ["sends", "shares_memory", "stores"])
 @pytest.mark.parametrize("modes", [1, 2, 3, 4])
-def test_random_operators(rng, modes, shares_memory):
+def test_random_operators(rng, modes, way):
     """The bits of one process; what is sent, or read of others, is what is planned."""
     for _ in range(8):
         dtype = rng.choice(DTYPES)
@@ -75,7 +75,7 @@ def test_random_operators(rng, modes, shares_memory):
         grid = ranks // parts, parts
 
         def program(comm, whole=whole, x=x, grid=grid):
-            comm.shares_memory = shares_memory
+            setattr(comm, way, True)
             op = distribute(whole, comm, grid, rows=len(x))
             block, before = op.scatter(x), comm.traffic.elements
             out = np.full((len(block), op.shape[0]), np.nan, op.dtype)
@@ -92,16 +92,18 @@ def test_random_operators(rng, modes, shares_memory):
             assert elements == sum(result[2] for result in results)
 
 
+@pytest.mark.parametrize("stores", [False, True])
 @pytest.mark.parametrize("modes", [1, 2, 3])
-def test_own_blocks_before_those_of_others(rng, monkeypatch, modes):
+def test_own_blocks_before_those_of_others(rng, monkeypatch, modes, stores):
     """As devices do: exact for integers, and what is sent is what is planned."""
-    monkeypatch.setattr(DistributedSweeps, "_multiplies_own_first", True)
+    monkeypatch.setattr(sparse_grid, "_is_on_device", lambda: True)
     for _ in range(6):
         whole = random_operator(rng, "float64", modes, integers=True)
         x = rng.integers(-4, 5, (int(rng.integers(1, 4)), whole.shape[1])).astype(float)
         added = rng.integers(-4, 5, (len(x), whole.shape[0])).astype(float)
 
         def program(comm, whole=whole, x=x, added=added):
+            comm.stores = stores
             op = distribute(whole, comm, (1, comm.size), rows=len(x))
             block, before = op.scatter(x), comm.traffic.elements
             y = op.apply(block)
