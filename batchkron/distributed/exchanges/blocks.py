@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,13 @@ class BlockExchange:
         self._counts = [len(chosen) for chosen in sent]
         self._received = [int(count) for count in received]
         self.sent, self.received = sum(self._counts), sum(self._received)
-        self._begins = [0, *accumulate(self._counts)]
-        every = np.concatenate([np.zeros(0, np.int64), *sent]).astype(np.int64)
-        (self._chosen,) = backend.place([every])
+        self._copies: _HostCopies | Any
+        if backend.name == "cuda":
+            from batchkron.backends.cuda.interface.device import BlockCopies
+
+            self._copies = BlockCopies(sent)
+        else:
+            self._copies = _HostCopies(sent)
 
     def make(
         self, communicator: Communicator, own: Array, scratch: tuple[Array, Array], target: Array
@@ -66,19 +70,6 @@ class BlockExchange:
 
         return end
 
-    def begin_stores(
-        self,
-        communicator: Communicator,
-        own: Array,
-        memories: Sequence[Array],
-        places: Sequence[int],
-    ) -> Callable[[], None]:
-        """Begin what `store` does, on a device beside what follows; return what ends it."""
-        pending = communicator.beside(
-            lambda: self.store(communicator, own, memories, places), last=False
-        )
-        return (lambda: None) if pending is None else pending.wait
-
     def store(
         self,
         communicator: Communicator,
@@ -86,9 +77,9 @@ class BlockExchange:
         memories: Sequence[Array],
         places: Sequence[int],
     ) -> None:
-        """Write blocks straight to the memory of the ranks that need them. All ranks do it.
+        """Write blocks straight to the memory of the ranks that need them.
 
-        It begins when all ranks have used up what came before, and ends when all blocks are there.
+        Ranks have to meet before, when all have used up what is there, and afterwards.
 
         ``own`` (ndarray, (outer, blocks, size)): what blocks are taken of.
         ``memories`` (sequence of ndarray, (outer, blocks, size)): each rank's, which may have
@@ -96,17 +87,10 @@ class BlockExchange:
         ``places`` (sequence of int, one for each rank): where this rank's blocks begin there.
         """
         scale = own.shape[0] * own.shape[2]
-        communicator.traffic.count(
-            communicator.rank, [scale * count for count in self._counts], own.itemsize
-        )
-        communicator.meet(own)
-        ranks = len(self._counts)
-        # begin with the next rank: not all ranks write to the same one at first
-        for other in ((communicator.rank + k) % ranks for k in range(1, ranks + 1)):
-            begin, count = self._begins[other], self._counts[other]
-            target = memories[other][:, places[other] : places[other] + count]
-            take_blocks(own, self._chosen[begin : begin + count], target)
-        communicator.meet(own)
+        counts = [scale * count for count in self._counts]
+        communicator.traffic.count(communicator.rank, counts, own.itemsize)
+        ends = zip(memories, places, self._counts, strict=True)
+        self._copies.run(own, [memory[:, begin : begin + count] for memory, begin, count in ends])
 
     def _send(
         self, communicator: Communicator, own: Array, scratch: tuple[Array, Array], target: Array
@@ -115,12 +99,13 @@ class BlockExchange:
         outer, _, size = own.shape
         scale = outer * size
         out, direct = scratch[0][: scale * self.sent], outer == 1
-        if direct:  # then all blocks of a rank lie together in any case
-            take_blocks(own, self._chosen, out.reshape(1, self.sent, size))
-        else:
-            for begin, count in zip(self._begins, self._counts, strict=False):
-                part = out[scale * begin : scale * (begin + count)].reshape(outer, count, size)
-                take_blocks(own, self._chosen[begin : begin + count], part)
+        ends = scale * np.cumsum([0, *self._counts])
+        parts = [out[begin:end] for begin, end in pairwise(ends.tolist())]
+        targets = [
+            part.reshape(outer, count, size)
+            for part, count in zip(parts, self._counts, strict=True)
+        ]
+        self._copies.run(own, targets)
         received = target.reshape(-1) if direct else scratch[1][: scale * self.received]
         sent, arriving = (
             [scale * count for count in counts] for counts in (self._counts, self._received)
@@ -135,6 +120,18 @@ class BlockExchange:
             part = received[scale * place : scale * (place + count)].reshape(outer, count, size)
             target[:, place : place + count] = part
             place += count
+
+
+class _HostCopies:
+    """Copies of the blocks chosen for each rank to its part, on the host."""
+
+    def __init__(self, chosen: Sequence[Array]) -> None:
+        self._chosen = [np.asarray(each, np.int64) for each in chosen]
+
+    def run(self, own: Array, targets: Sequence[Array]) -> None:
+        """Write the blocks of vectors (outer, blocks, size) to targets of the same axes."""
+        for chosen, target in zip(self._chosen, targets, strict=True):
+            take_blocks(own, chosen, target)
 
 
 def take_blocks(vectors: Array, chosen: Array, out: Array) -> None:

@@ -137,7 +137,9 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         move = self._move
         if self.communicator.stores and self.plan.num_exchanges:
             memories = self._shared.take_blocks(outer, self._blocks_of_ranks, size)
+            self.communicator.meet(own)
             move.store(self.communicator, own, memories, self._places)
+            self.communicator.meet(own)
             blocks = memories[self.communicator.rank].reshape(-1)
             self._local._run(blocks, y, outer, inner, alpha, accumulate)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -58,25 +59,27 @@ def with_partial_sums(plan: SweepsPlan) -> SweepsPlan:
         for (_, part, total), own in zip(listed, keys, strict=True)
         if (own != _NONE).any()
     ]
-    kept = iter(
-        [
-            _chosen(part, _targets(part), own == _NONE, len(part.starts) - 1)
-            for (_, part, _), own in zip(listed, keys, strict=True)
-        ]
-    )
-    steps = [SweepStep(new, False, tuple(part for part, _ in summed))]
-    for step in sweeps.steps:
-        steps.append(step._replace(parts=tuple(next(kept) for _ in step.parts)))
     order = np.argsort(rows, kind="stable")
     starts = np.searchsorted(rows[order], np.arange(len(plan.owners[Y]) + 1))
     added = SweepPart(new, 0, 1, starts, np.zeros(len(order), np.int64), order)
-    steps.append(SweepStep(Y, True, (added,)))
-    totals = [total for _, total in summed] + [total for _, _, total in listed]
+    last = max(number for number, step in enumerate(sweeps.steps) if step.target == Y)
+    steps = [SweepStep(new, False, tuple(part for part, _ in summed))]
+    totals = [total for _, total in summed]
+    left = zip(listed, keys, strict=True)
+    for number, step in enumerate(sweeps.steps):
+        kept = [
+            (_chosen(part, _targets(part), own == _NONE, len(part.starts) - 1), total)
+            for (_, part, total), own in islice(left, len(step.parts))
+        ]
+        if number == last:
+            kept.append((added, identity_sum(sweeps.sizes[0])))
+        steps.append(step._replace(parts=tuple(part for part, _ in kept)))
+        totals += [total for _, total in kept]
     vectors = (*sweeps.vectors, SweepVector(0, len(blocks)))
     return SweepsPlan(
         _Listing(
             sweeps._replace(vectors=vectors, steps=tuple(steps)),
-            (*totals, identity_sum(sweeps.sizes[0])),
+            tuple(totals),
             (*plan.listing.cells, plan.listing.cells[Y][rows]),
         ),
         plan.bounds,

@@ -215,6 +215,7 @@ class _Exchanges:
         self._own, self._vectors, self._memories = own, vectors, memories
         self._ends: dict[int, Callable[[], None]] = {}
         self._begun: set[int] = set()
+        self._is_storing = False  # whether some stores may be under way
 
     def begin_early(self, number: int) -> None:
         """Begin the exchange of a vector that is computed, if others may go on meanwhile."""
@@ -237,14 +238,27 @@ class _Exchanges:
         return partial(self._end, numbers) if numbers else None
 
     def _begin(self, number: int) -> None:
-        self._begun.add(number)
         is_own = number == X and not self._places.has_x
-        source = self._own if is_own else self._vectors
-        self._ends[number] = self._moves[number].begin(
-            self._communicator, source, self._vectors, self._memories
-        )
+        source, move = self._own if is_own else self._vectors, self._moves[number]
+        communicator = self._communicator
+        if communicator.stores:
+            if not self._begun:  # others may still read what the last product brought
+                communicator.beside(partial(communicator.meet, source), last=False)
+            communicator.beside(
+                partial(move.store, communicator, source, self._memories), last=False
+            )
+            self._is_storing = True
+        else:
+            self._ends[number] = move.begin(communicator, source, self._vectors, self._memories)
+        self._begun.add(number)
 
     def _end(self, numbers: Sequence[int]) -> None:
+        if self._is_storing:
+            meet = partial(self._communicator.meet, self._own)
+            pending = self._communicator.beside(meet, last=False)
+            if pending is not None:
+                pending.wait()
+            self._is_storing = False
         for number in numbers:
             if number in self._ends:
                 self._ends.pop(number)()
@@ -270,16 +284,18 @@ class _Move:
         counts = [own.shape[0] * own.shape[2] * count for count in self._counts]
         communicator.traffic.count(communicator.rank, counts, own.itemsize)
 
+    def store(self, communicator: Communicator, source: Array, memories: Sequence[Array]) -> None:
+        """Write blocks (outer, blocks, size) to their places in each rank's memory."""
+        self.blocks.store(communicator, source, memories, self._places)
+
     def begin(
-        self, communicator: Communicator, source: Array, vectors: Array, memories: Sequence[Array]
+        self, communicator: Communicator, source: Array, vectors: Array, scratch: Sequence[Array]
     ) -> Callable[[], None]:
         """Begin to bring blocks (outer, blocks, size) of other ranks to their places.
 
-        ``memories``: of `DistributedSweeps._memories`. It returns what ends that.
+        It returns what ends that.
         """
-        if communicator.stores:
-            return self.blocks.begin_stores(communicator, source, memories, self._places)
-        out, into = memories
+        out, into = scratch
         target = vectors[:, self._begin : self._begin + self.blocks.received]
         return self.blocks.begin(communicator, source, (out, into), target)
 

@@ -148,13 +148,14 @@ def check_solvers(comm, rng):
 
 
 def check_sweeps(comm, rng):
-    """Own blocks beside the exchange, and after it: the same bits, also in a graph."""
+    """Own blocks beside the exchange, after it, stored or sent: the same bits, also in a graph."""
     whole = make("continuity-3d", level=5, degree=2).operator
     x = rng.standard_normal(whole.shape[1])
     aside, in_turn = NcclCommunicator(comm), NcclCommunicator(comm)
     in_turn.overlaps = False
+    sent = NcclCommunicator(comm, stores=False)
     results, stream = [], cupy.cuda.Stream(non_blocking=True)
-    for communicator in (aside, in_turn):
+    for communicator in (aside, in_turn, sent):
         op = distribute(whole.to("cuda"), communicator)
         block = op.scatter(x)
         eager, y = op.apply(block), cupy.full_like(block, np.nan)
@@ -171,7 +172,7 @@ def check_sweeps(comm, rng):
             stream.synchronize()
         np.testing.assert_array_equal(y.get(), eager.get())
         results.append(y.get())
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[1:], [results[0]] * 2)
 
 
 def driven():

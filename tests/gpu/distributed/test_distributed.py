@@ -93,8 +93,8 @@ def test_chunks_are_exchanged_while_others_are_multiplied(cupy, rng, stores):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_sums_lists_and_sparse_grids(cupy, rng, dtype, ranks):
+@pytest.mark.parametrize(("ranks", "stores"), [(2, False), (3, True), (4, True)])
+def test_sums_lists_and_sparse_grids(cupy, rng, dtype, ranks, stores):
     factors = [random_array(rng, (n, n), dtype) for n in (4, 5, 6)]
     pool = random_array(rng, (5, 3, 3), dtype)
     ids, blocks = rng.integers(0, 5, (90, 2)), rng.integers(0, 20, (2, 90))
@@ -111,6 +111,7 @@ def test_sums_lists_and_sparse_grids(cupy, rng, dtype, ranks):
             x = random_array(rng, shape, dtype)
 
             def program(comm, whole=whole, x=x):
+                comm.stores = stores
                 op = distribute(whole.to("cuda"), comm, (1, ranks))
                 before = comm.traffic.elements
                 y = op.apply(op.scatter(x, root=0) if comm.rank == 0 else op.scatter(root=0))

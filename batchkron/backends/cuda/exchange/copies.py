@@ -1,4 +1,4 @@
-"""Copies of rectangles between arrays on a device, or on several whose memory is mapped."""
+"""Copies of rectangles and of blocks on a device, or to others whose memory is mapped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from batchkron.arrays import on_host_layout
+from batchkron.backends.cuda.exchange import block_kernel
 from batchkron.backends.cuda.exchange.kernel import THREADS, copies_of
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -14,14 +15,16 @@ from batchkron.backends.cuda.runtime.device import (
     device_errors,
     device_limits,
     load_kernel,
+    place,
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.spec.kron import Array
 
-__all__ = ["copy_views"]
+__all__ = ["BlockCopies", "copy_views"]
 
 _BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor; chosen by hand
+_BLOCK_COPIES_PER_PROCESSOR = 4  # more are not faster, to three other devices (H200, 2026-11)
 
 
 def copy_views(pairs: Sequence[tuple[Array | DeviceArray, Array | DeviceArray]]) -> None:
@@ -39,3 +42,28 @@ def copy_views(pairs: Sequence[tuple[Array | DeviceArray, Array | DeviceArray]])
             grid, none = (min(maximum, copies.tiles), 1), np.empty(0, np.uint8)
             launch = Launch(kernel, grid, THREADS, copies.shared_bytes, none, 0)
             launch.run_with(ready_stream(device), copies.arguments.ctypes.data)
+
+
+class BlockCopies:
+    """Copies of chosen blocks to the memory of each rank; see `BlockExchange`."""
+
+    def __init__(self, chosen: Sequence[Array]) -> None:
+        self._begins = np.cumsum([0, *map(len, chosen)]).tolist()
+        (self._chosen,) = place([np.concatenate([np.zeros(0, np.int64), *chosen])])
+
+    def run(self, source: DeviceArray, targets: Sequence[DeviceArray]) -> None:
+        """Enqueue the copies on the current stream."""
+        device = current_device()
+        layouts = [on_host_layout(target) for target in targets]
+        own, chosen = on_host_layout(source), on_host_layout(self._chosen)
+        maximum = _BLOCK_COPIES_PER_PROCESSOR * device_limits(device).multiprocessors
+        with device_errors():
+            for first in range(0, len(layouts), block_kernel.MAX_RANKS):
+                some = layouts[first : first + block_kernel.MAX_RANKS]
+                word, arguments = block_kernel.arguments_of(own, chosen, self._begins[first:], some)
+                pieces = int(arguments["ranks"][0] * arguments["most"][0])
+                if pieces:
+                    kernel = load_kernel(block_kernel.block_program(word), device)
+                    grid, none = (min(maximum, pieces), 1), np.empty(0, np.uint8)
+                    launch = Launch(kernel, grid, block_kernel.THREADS, 0, none, 0)
+                    launch.run_with(ready_stream(device), arguments.ctypes.data)

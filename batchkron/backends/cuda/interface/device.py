@@ -1,5 +1,6 @@
 """What the bridges to other libraries and `batchkron.distributed` launch; it imports CuPy."""
 
+from batchkron.backends.cuda.exchange.copies import BlockCopies
 from batchkron.backends.cuda.exchange.nccl import NcclRanks
 from batchkron.backends.cuda.exchange.peers import can_store, share_memory
 from batchkron.backends.cuda.gram.gradients import ProductLayout, gradients_plan
@@ -22,6 +23,7 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.launch import LaunchSequence, Place
 
 __all__ = [
+    "BlockCopies",
     "ChainLayout",
     "Ending",
     "FactorLayout",
