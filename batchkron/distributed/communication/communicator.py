@@ -224,10 +224,11 @@ class Communicator(ABC):
         """Return new memory, (at least size,) of uint8; None on all ranks if there is none."""
         return None
 
-    def beside(self, work: Callable[[], object], last: bool) -> Pending | None:
+    def beside(self, work: Callable[[], object], last: bool, lane: int = 0) -> Pending | None:
         """Do work on what has been computed, beside what follows; None if it is done at once.
 
-        ``last``: nothing follows that it could go on beside.
+        ``last``: nothing follows that it could go on beside. ``lane`` ({0, 1}): work of one lane
+        is done in order.
         """
         work()
         return None

@@ -142,12 +142,12 @@ class NcclCommunicator(Communicator):
 
         return share_memory(self.rank, elements, dtype, self.host.allgather)
 
-    def beside(self, work: Callable[[], object], last: bool) -> Pending | None:
-        """Do work beside what follows, on the stream of exchanges."""
+    def beside(self, work: Callable[[], object], last: bool, lane: int = 0) -> Pending | None:
+        """Do work beside what follows, on a stream of exchanges."""
         if last or not self.overlaps:
             work()
             return None
-        return _Event(self._ranks.aside(work), self._ranks)
+        return _Event(self._ranks.aside(work, lane), self._ranks)
 
     def meet(self, like: Array) -> None:
         """Let the current stream go on when those of all ranks have come here."""

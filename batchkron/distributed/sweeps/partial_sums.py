@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.distributed.sweeps.sweeps_plan import SweepsPlan, X, Y
+from batchkron.distributed.sweeps.sweeps_plan import LongerList, SweepsPlan, X, Y
 from batchkron.operators.couplings import Ids
-from batchkron.operators.sparse_grid.listing import SweepSum, identity_sum
-from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
+from batchkron.operators.sparse_grid.listing import identity_sum
+from batchkron.spec.sweeps import SweepPart, SweepStep, SweepVector
 
 __all__ = ["with_partial_sums"]
 
 _NONE = -1  # in place of the number of a partial sum
-
-
-class _Listing(NamedTuple):
-    """A list of sweeps that has one more vector than the operator's; see `SweepListing`."""
-
-    sweeps: SweepList
-    sums: tuple[SweepSum, ...]
-    cells: tuple[Ids, ...]
 
 
 def with_partial_sums(plan: SweepsPlan) -> SweepsPlan:
@@ -77,7 +68,7 @@ def with_partial_sums(plan: SweepsPlan) -> SweepsPlan:
         totals += [total for _, total in kept]
     vectors = (*sweeps.vectors, SweepVector(0, len(blocks)))
     return SweepsPlan(
-        _Listing(
+        LongerList(
             sweeps._replace(vectors=vectors, steps=tuple(steps)),
             tuple(totals),
             (*plan.listing.cells, plan.listing.cells[Y][rows]),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.backends import Backend, backend
-from batchkron.distributed.communication.communicator import Communicator
+from batchkron.distributed.communication.communicator import Communicator, Pending
 from batchkron.distributed.exchanges.blocks import BlockExchange
 from batchkron.distributed.exchanges.shared_buffers import SharedBuffers
 from batchkron.distributed.operator import DistributedOperator, Ranks
@@ -215,7 +215,8 @@ class _Exchanges:
         self._own, self._vectors, self._memories = own, vectors, memories
         self._ends: dict[int, Callable[[], None]] = {}
         self._begun: set[int] = set()
-        self._is_storing = False  # whether some stores may be under way
+        self._first: Pending | None = None  # the meeting before all stores
+        self._stores: list[Pending | None] = []  # that may be under way
 
     def begin_early(self, number: int) -> None:
         """Begin the exchange of a vector that is computed, if others may go on meanwhile."""
@@ -243,25 +244,32 @@ class _Exchanges:
         communicator = self._communicator
         if communicator.stores:
             if not self._begun:  # others may still read what the last product brought
-                communicator.beside(partial(communicator.meet, source), last=False)
-            communicator.beside(
-                partial(move.store, communicator, source, self._memories), last=False
-            )
-            self._is_storing = True
+                self._first = communicator.beside(partial(communicator.meet, source), last=False)
+            store = partial(move.store, communicator, source, self._memories)
+            work = partial(_after, (self._first,), store)
+            lane = int(number != X)  # x and partial sums go different ways at the same time
+            self._stores.append(communicator.beside(work, last=False, lane=lane))
         else:
             self._ends[number] = move.begin(communicator, source, self._vectors, self._memories)
         self._begun.add(number)
 
     def _end(self, numbers: Sequence[int]) -> None:
-        if self._is_storing:
+        if self._stores:
             meet = partial(self._communicator.meet, self._own)
-            pending = self._communicator.beside(meet, last=False)
-            if pending is not None:
-                pending.wait()
-            self._is_storing = False
+            work = partial(_after, tuple(self._stores), meet)
+            _after((self._communicator.beside(work, last=False),), lambda: None)
+            self._stores.clear()
         for number in numbers:
             if number in self._ends:
                 self._ends.pop(number)()
+
+
+def _after(earlier: Sequence[Pending | None], work: Callable[[], object]) -> None:
+    """Do work behind other work."""
+    for pending in earlier:
+        if pending is not None:
+            pending.wait()
+    work()
 
 
 class _Move:

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from batchkron.distributed.vectors.partition import balanced_bounds
 from batchkron.operators.couplings import Ids, joined
-from batchkron.operators.sparse_grid.listing import SweepListing
+from batchkron.operators.sparse_grid.listing import SweepListing, SweepSum
 from batchkron.spec.kron import Array
-from batchkron.spec.sweeps import SweepPart
+from batchkron.spec.sweeps import SweepList, SweepPart
 
-__all__ = ["Halo", "SweepsPlan", "cell_bounds", "moved_bounds", "plan_sweeps", "work_of_cells"]
+__all__ = [
+    "Halo",
+    "LongerList",
+    "SweepsPlan",
+    "cell_bounds",
+    "moved_bounds",
+    "plan_sweeps",
+    "work_of_cells",
+]
 
 X, Y = 0, 1  # numbers of the vectors x and y in a list of sweeps
 
@@ -114,6 +123,14 @@ class Halo:
         return found
 
 
+class LongerList(NamedTuple):
+    """A list of sweeps that has more vectors than the operator's; as `SweepListing`."""
+
+    sweeps: SweepList
+    sums: tuple[SweepSum, ...]
+    cells: tuple[Ids, ...]
+
+
 @dataclass(frozen=True)
 class SweepsPlan:
     """A list of sweeps whose vectors are spread over ranks.
@@ -132,7 +149,7 @@ class SweepsPlan:
     operators couple all cells: fibres are cut in a few places only, or nearly all blocks move.
     """
 
-    listing: SweepListing
+    listing: SweepListing | LongerList
     bounds: tuple[int, ...]
     owners: tuple[Ids, ...]
 

@@ -53,7 +53,7 @@ class NcclRanks:
                 "choose_device(comm) of batchkron.distributed gives the ranks of a machine one each"
             ) from error
         # Sends come before the thread blocks of a kernel beside them that wait for their turn.
-        self._aside = cupy.cuda.Stream(non_blocking=True, priority=_HIGHEST)
+        self._lanes = [cupy.cuda.Stream(non_blocking=True, priority=_HIGHEST) for _ in range(2)]
         self._mark = cupy.zeros((1,), np.uint32)
         self._marks = cupy.zeros((size,), np.uint32)
 
@@ -83,16 +83,17 @@ class NcclRanks:
         check_device(self.device, send, receive)
         return self.aside(lambda: self._enqueue(send, send_counts, receive, receive_counts))
 
-    def aside(self, work: Callable[[], object]) -> Any:
+    def aside(self, work: Callable[[], object], lane: int = 0) -> Any:
         """Enqueue work on a stream of its own, after that of the current one so far.
 
-        The event is there when the work is done.
+        ``lane`` ({0, 1}): which stream. The event is there when the work is done.
         """
         with device_errors():
-            self._aside.wait_event(_event(cupy.cuda.get_current_stream()))
-            with self._aside:
+            stream = self._lanes[lane]
+            stream.wait_event(_event(cupy.cuda.get_current_stream()))
+            with stream:
                 work()
-            return _event(self._aside)
+            return _event(stream)
 
     def wait_for(self, event: Any) -> None:
         """Let the current stream wait for an event."""

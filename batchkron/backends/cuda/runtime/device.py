@@ -76,6 +76,7 @@ _MIN_CLUSTER_CAPABILITY = 90  # compute capability from which devices have clust
 # (programmatic dependent launch), and the CUDA version, 12.3, whose graphs capture such launches.
 _MIN_EARLY_LAUNCH_CAPABILITY = 90
 _MIN_EARLY_LAUNCH_DRIVER = 12_030
+_USE_NODE_PRIORITY = 8  # CU_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
 # Compute capabilities whose float64 matrix units are as fast as float32 arithmetic.
 _FAST_FLOAT64_CAPABILITIES = (80, 90)
 
@@ -115,6 +116,37 @@ def _refuse(status: int) -> None:
 @cache
 def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+class Graph:
+    """An executable graph whose kernels have the priorities of the streams they were captured on.
+
+    CuPy's graphs have that of the stream that launches them, so that sends to other devices wait
+    behind the kernels beside them.
+
+    ``captured``: address of a cudaGraph_t, which belongs to this object from then on.
+    """
+
+    def __init__(self, captured: int) -> None:
+        self._executable = ctypes.c_void_p()
+        flags = ctypes.c_ulonglong(_USE_NODE_PRIORITY)
+        try:
+            status = _driver().cuGraphInstantiateWithFlags(
+                ctypes.byref(self._executable), ctypes.c_void_p(captured), flags
+            )
+        finally:
+            runtime.graphDestroy(captured)
+        if status:
+            _refuse(status)
+
+    def launch(self, stream: Any) -> None:
+        """Enqueue the work on a stream of CuPy."""
+        runtime.graphLaunch(self._executable.value, stream.ptr)
+
+    def __del__(self) -> None:
+        if self._executable.value:
+            with suppress(Exception):  # the context may be gone already
+                runtime.graphExecDestroy(self._executable.value)
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
+    Graph,
     GraphMemory,
     cupy,
     current_device,
@@ -114,7 +115,7 @@ def captured(stream: Any, memory: GraphMemory, pool: Any, work: Callable[[], obj
                 stream.end_capture()
             raise
         with suppress(Exception):
-            graph = stream.end_capture()
+            graph = Graph(runtime.streamEndCapture(stream.ptr))
     return graph
 
 
