@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ import batchkron as bk
 from benchmarks.core.records import available_memory, last_level_cache, machine, save
 from benchmarks.core.tables import machine_lines
 from benchmarks.core.timing import OURS, Failure, SetThreads
-from benchmarks.cpu import report
+from benchmarks.cpu import report, tables
 from benchmarks.cpu.ceilings import Ceilings, best_of, compile_kernels, measure_ceilings
-from benchmarks.cpu.cells import Cell, Conditions, Key, measure_cell
+from benchmarks.cpu.cells import Cell, Conditions, Key, in_order, measure_cell
 from benchmarks.cpu.options import chosen_cells, read_options
 from benchmarks.cpu.peers import all_peers
-from benchmarks.cpu.random_run import measure_draws, print_tables
+from benchmarks.cpu.random_run import measure_draw, print_tables
 from benchmarks.cpu.regimes import Regime
 from benchmarks.cpu.verdicts import judge, speedups
 from benchmarks.random_shapes import draws
@@ -39,15 +40,6 @@ def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
 
     libraries = [{**info, "filepath": Path(info["filepath"]).name} for info in controller.info()]
     return set_threads, libraries
-
-
-def measure_all(keys: Sequence[Key], conditions: Conditions) -> Iterator[Cell]:
-    for count, key in enumerate(keys, 1):
-        start = time.perf_counter()
-        cell = measure_cell(key, conditions)
-        seconds = time.perf_counter() - start
-        print(f"[{count}/{len(keys)}] {cell.label} {key.dtype}: {seconds:.1f} s", file=sys.stderr)
-        yield cell
 
 
 def print_head(machine: Mapping[str, Any]) -> None:
@@ -70,11 +62,13 @@ def print_report(
     }
     for regime, _ in regimes:
         print(report.regime_table(regime, judged[regime.name]))
-    gains = speedups(list(cells.values()), ceilings)
-    print(f"## Summary\n\n{report.summary(judged, [regime for regime, _ in regimes], gains)}\n")
     verdicts = [verdict for own in judged.values() for verdict in own]
-    print(f"## Missed\n\n{report.missed(verdicts, gains)}")
-    return [report.verdict_record(verdict) for verdict in [*verdicts, *gains]]
+    verdicts += speedups(list(cells.values()), ceilings)
+    records = [report.verdict_record(verdict) for verdict in verdicts]
+    print(
+        "## Summary\n", *tables.summary(records), "\n## Missed\n", *tables.missed(records), sep="\n"
+    )
+    return records
 
 
 def prepare(
@@ -112,7 +106,8 @@ def random_main(options: argparse.Namespace, started: float) -> int:
     record["settings"] |= settings
     record["shapes"] = []
     measured = []
-    for one in measure_draws(chosen, conditions, threads, options.mood):
+    how = {"conditions": conditions, "threads": threads, "moods": options.mood}
+    for one in in_order(partial(measure_draw, **how), chosen):
         measured.append(one)
         record["shapes"].append(one.record())
         save(options.json, record)
@@ -143,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells: dict[Key, Cell] = {}
     record |= {"ceilings_before": before, "cells": []}
     keys = list(dict.fromkeys(key for _, own in regimes for key in own))
-    for cell in measure_all(keys, conditions):
+    for cell in in_order(partial(measure_cell, conditions=conditions), keys):
         cells[cell.key] = cell
         record["cells"].append(report.cell_record(cell))
         save(options.json, record)

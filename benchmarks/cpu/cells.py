@@ -1,7 +1,10 @@
 """One cell of the benchmark: a shape in one dtype, measured for all contenders."""
 
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +23,8 @@ from benchmarks.cpu.contenders import Batchkron, Peer
 from benchmarks.cpu.data import make_data
 from benchmarks.cpu.regimes import Regime
 from benchmarks.shapes import Explicit, Shape
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class Cell:
     measured: Shape | None
     beyond_cache: bool = False
     results: list[Result] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} {self.key.dtype}"
 
     @property
     def label(self) -> str:
@@ -85,6 +94,16 @@ class Conditions:
     rng: np.random.Generator
 
 
+def in_order(work: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[Any]:
+    """What some work makes of each item; its name and the seconds are printed."""
+    for count, item in enumerate(items, 1):
+        start = time.perf_counter()
+        found = work(item)
+        seconds = time.perf_counter() - start
+        print(f"[{count}/{len(items)}] {found.name}: {seconds:.1f} s", file=sys.stderr)
+        yield found
+
+
 def keys_of(regime: Regime, shapes: Sequence[Shape], threads: tuple[int, ...]) -> list[Key]:
     counts = threads
     if regime.threads is not None:
@@ -109,8 +128,7 @@ def measure_cell(key: Key, conditions: Conditions) -> Cell:
     cell.beyond_cache = sets * cell.traffic > conditions.cache_bytes
     conditions.set_threads(max(key.threads))
     data = make_data(measured, dtype, sets, conditions.rng)
-    peers = [Batchkron(), *conditions.peers]
-    offers = offers_of([p for p in peers if isinstance(measured, p.shapes)], data, conditions)
+    offers = offers_of([Batchkron(), *conditions.peers], data, conditions)
     cell.results += results_of(offers, data, key.threads, conditions)
     return cell
 
@@ -120,8 +138,9 @@ def offers_of(
 ) -> list[Contender | Absent]:
     offers: list[Contender | Absent] = []
     for peer in peers:
-        why = conditions.missing.get(peer.name)
-        offers += [Absent(peer.name, "", why)] if why else peer.offers(data)
+        make, why = peer.maker(data), conditions.missing.get(peer.name)
+        if make is not None:
+            offers += [Absent(peer.name, "", why)] if why else make(data)
     return offers
 
 

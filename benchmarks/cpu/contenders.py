@@ -2,25 +2,24 @@
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 import batchkron as bk
 from benchmarks.core.checks import Data
-from benchmarks.core.timing import OUR_FUNCTION, OURS, Absent, Contender
+from benchmarks.core.timing import OUR_FUNCTION, OURS, Contender
 from benchmarks.cpu.data import BatchData, ExplicitData, KronMatmulData
-from benchmarks.shapes import Batch, Explicit, KronMatmul, Shape
 
 
 class Peer:
-    """A library to compare with, and the kinds of shapes that it is for.
+    """A library to compare with.
 
     ``kron_matmul``, ``batch`` and ``explicit`` offer its variants of x (A_1 ⊗ … ⊗ A_d), of a batch
     list, and of A_1 ⊗ … ⊗ A_d written out, where it has some.
     """
 
     name: str
-    shapes: tuple[type[Shape], ...]
 
     def missing(self) -> str | None:
         """Say why the peer cannot be measured on this machine, if so."""
@@ -29,17 +28,16 @@ class Peer:
     def version(self) -> str | None:
         raise NotImplementedError
 
-    def offers(self, data: Data) -> list[Contender | Absent]:
+    def maker(self, data: Data) -> Any:
+        """What makes the variants for the data, None if there are none."""
         kinds = {KronMatmulData: "kron_matmul", BatchData: "batch", ExplicitData: "explicit"}
-        make = getattr(self, kinds[type(data)], None)  # type: ignore[index]
-        return list(make(data)) if make else []
+        return getattr(self, kinds[type(data)], None)  # type: ignore[index]
 
 
 class Batchkron(Peer):
     """Ourselves, by public calls with ``out``; operators are built outside of the time."""
 
     name = OURS
-    shapes = (KronMatmul, Batch, Explicit)
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
         operator = bk.KroneckerProduct([factor.T for factor in data.factors])
@@ -79,7 +77,6 @@ class OurFunction(Peer):
     """Ourselves, by the function that takes the factors in each call."""
 
     name = OUR_FUNCTION
-    shapes = (KronMatmul,)
 
     def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
         pairs = zip(data.inputs, data.outputs, strict=True)

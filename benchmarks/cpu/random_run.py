@@ -1,9 +1,7 @@
 """Shapes drawn at random: ours next to the best peer, and two threads next to one in each mood."""
 
 import statistics
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +37,10 @@ class Measured:
     moods: dict[str, list[Result]] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        return self.draw.name
+
+    @property
     def wrong(self) -> list[str]:
         return [
             f"{self.draw.name}: {one.name}, {count_of(one.threads)}: {one.reason}"
@@ -63,8 +65,7 @@ def measure_draw(
     data = make_data(draw.shape, np.dtype(draw.dtype), 1, conditions.rng)
     ours = offers_of([Batchkron(), OurFunction()], data, conditions)
     if "alone" in moods:
-        peers = [peer for peer in conditions.peers if isinstance(draw.shape, peer.shapes)]
-        offers = [*ours, *offers_of(peers, data, conditions)]
+        offers = [*ours, *offers_of(conditions.peers, data, conditions)]
         measured.results = results_of(offers, data, threads, conditions)
     if len(threads) > 1:
         conditions.set_threads(max(threads))
@@ -74,17 +75,6 @@ def measure_draw(
                 times = in_turn(contenders, data, (min(threads), max(threads)), between)
             measured.moods[name] = list(times)
     return measured
-
-
-def measure_draws(
-    draws: Sequence[Draw], conditions: Conditions, threads: Sequence[int], moods: Sequence[str]
-) -> Iterator[Measured]:
-    for count, draw in enumerate(draws, 1):
-        start = time.perf_counter()
-        measured = measure_draw(draw, conditions, threads, moods)
-        seconds = time.perf_counter() - start
-        print(f"[{count}/{len(draws)}] {draw.name}: {seconds:.1f} s", file=sys.stderr)
-        yield measured
 
 
 def standings_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Standing]:

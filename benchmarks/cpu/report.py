@@ -8,7 +8,7 @@ from benchmarks.core.tables import count_of, duration, table
 from benchmarks.core.timing import OURS, Absent, Failure, Result
 from benchmarks.cpu.ceilings import Ceilings
 from benchmarks.cpu.cells import Cell
-from benchmarks.cpu.regimes import MIN_SPEEDUP, Regime
+from benchmarks.cpu.regimes import Regime
 from benchmarks.cpu.verdicts import Target, Verdict
 
 MARKS = {True: "yes", False: "NO", None: "not measured"}
@@ -77,47 +77,6 @@ def notes_of(verdict: Verdict) -> list[str]:
     ]
     notes += [verdict.ratio.note] if verdict.ratio.note else []
     return [f"{cell.label}, {cell.key.dtype}: {note}" for note in notes]
-
-
-def worst(targets: Iterable[tuple[Target, Cell]], pattern: str) -> str:
-    judged = [(t, cell) for t, cell in targets if t.value is not None and t.needed]
-    if not judged:
-        return "–"
-    target, cell = min(judged, key=lambda pair: pair[0].reached)
-    return f"{number(target, pattern)} at {cell.label} {cell.key.dtype}"
-
-
-def summary(
-    judged: Mapping[str, Sequence[Verdict]], regimes: Sequence[Regime], gains: Sequence[Verdict]
-) -> str:
-    rows = []
-    for regime in regimes:
-        own, (ratio, share) = judged[regime.name], asked(regime)
-        peers = worst([(v.ratio, v.cell) for v in own], ".2f")
-        texts = [regime.title, ratio, peers, share, worst([(v.share, v.cell) for v in own], ".0%")]
-        rows.append([*texts, f"{sum(v.met is True for v in own)} of {len(own)}"])
-    met = f"{sum(bool(gain.met) for gain in gains)} of {len(gains)}" if gains else "not measured"
-    furthest = worst([(gain.ratio, gain.cell) for gain in gains], ".2f")
-    wanted = f"{MIN_SPEEDUP:g} × that of the binding ceiling"
-    rows.append(["one thread to more, above 100 µs", "–", "–", wanted, furthest, met])
-    header = ["regime", "at least", "furthest from it", "of the machine", "furthest from it", "met"]
-    return table(header, rows)
-
-
-def missed(verdicts: Iterable[Verdict], gains: Iterable[Verdict]) -> str:
-    lines = []
-    for one in [*verdicts, *gains]:
-        ratio, share, parts = one.ratio, one.share, []
-        if one.met is None:
-            parts.append("not measured")
-        if ratio.met is False:
-            against = "one thread" if one.regime == "threads" else ratio.against
-            parts.append(f"{number(ratio, '.2f')} × {against}")
-        if share.met is False:
-            parts.append(f"{number(share, '.0%')} of {share.against}")
-        where = f"{one.cell.label} {one.cell.key.dtype}, {count_of(one.threads)}"
-        lines += [f"- {one.regime}: {where}: {'; '.join(parts)}"] if parts else []
-    return "\n".join(lines) or "none"
 
 
 def result_records(results: Iterable[Result]) -> list[dict[str, Any]]:

@@ -158,7 +158,7 @@ def test_threads_take_turns_with_something_between_calls(rng):
     )
     data = module("cpu.data").make_data(draw(2, (3, 3), (2, 2)).shape, np.dtype("float64"), 1, rng)
     log = []
-    call = contenders.Batchkron().offers(data)[0].calls[0]
+    call = contenders.Batchkron().kron_matmul(data)[0].calls[0]
 
     def logged():
         log.append(bk.get_num_threads())
@@ -210,7 +210,7 @@ def test_threads_that_seem_slower_have_another_turn(rng, monkeypatch):
         module(name) for name in ("cpu.moods", "cpu.contenders", "core.timing")
     )
     data = module("cpu.data").make_data(draw(2, (3, 3)).shape, np.dtype("float64"), 1, rng)
-    call = contenders.Batchkron().offers(data)[0].calls[0]
+    call = contenders.Batchkron().kron_matmul(data)[0].calls[0]
 
     def fast_on_two():
         call()

@@ -16,7 +16,6 @@ import numpy as np
 from benchmarks.core.timing import Absent, Contender
 from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.data import BatchData
-from benchmarks.shapes import Batch
 
 DRIVER = Path(__file__).with_name("asgard_driver.cpp")
 KERNEL = Path("src/device/asgard_spkronmult_cpu.cpp")
@@ -33,7 +32,6 @@ class Asgard(Peer):
     """`asgard::kronmult::cpu_sparse`: rows of products, one thread for each output block."""
 
     name = "ASGarD"
-    shapes = (Batch,)
 
     def __init__(self, source: Path | None) -> None:
         self.source = source

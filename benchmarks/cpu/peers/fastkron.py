@@ -11,7 +11,6 @@ from benchmarks.core.checks import Array
 from benchmarks.core.timing import Absent, Contender, seconds_of
 from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.data import KronMatmulData
-from benchmarks.shapes import KronMatmul
 
 FUSION, TUNE = 2, 4  # bits of FastKron's options; a new handle has FUSION only
 OPTIONS = {"default": FUSION, "tuned": FUSION | TUNE, "function": FUSION}
@@ -26,7 +25,6 @@ class FastKron(Peer):
     """
 
     name = "FastKron"
-    shapes = (KronMatmul,)
 
     def __init__(self, tuning_seconds: float) -> None:
         self.tuning_seconds = tuning_seconds

@@ -15,7 +15,6 @@ from benchmarks.core.records import version_of
 from benchmarks.core.timing import Contender
 from benchmarks.cpu.contenders import Peer
 from benchmarks.cpu.data import BatchData, ExplicitData, KronMatmulData
-from benchmarks.shapes import Batch, Explicit, KronMatmul
 
 BOUND = "NumPy, bound"
 MAX_BLOCK_SIZE = 16  # elements of a vector's block, the side of a stored product
@@ -30,7 +29,6 @@ class NumPy(Peer):
     """
 
     name = "NumPy"
-    shapes = (KronMatmul, Batch)
 
     def version(self) -> str:
         return np.__version__
@@ -133,7 +131,6 @@ class NumPyKron(Peer):
     """`numpy.kron`, and the same as one broadcast multiply into memory that is there already."""
 
     name = "numpy.kron"
-    shapes = (Explicit,)
 
     def version(self) -> str:
         return np.__version__
@@ -157,7 +154,6 @@ class OptEinsum(Peer):
     """`opt_einsum.contract_expression` over all factors at once."""
 
     name = "opt_einsum"
-    shapes = (KronMatmul,)
 
     def missing(self) -> str | None:
         return None if self.version() else "not installed"
@@ -187,7 +183,6 @@ class SciPyBlocks(Peer):
     """Every product written out as a block of a BSR matrix, outside of the time."""
 
     name = "SciPy"
-    shapes = (Batch,)
 
     def version(self) -> str:
         return str(scipy.__version__)
