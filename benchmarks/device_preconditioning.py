@@ -6,23 +6,22 @@ host alone. Times are of a clock, so that the machine has to be quiet.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import batchkron as bk
-from batchkron.arrays import array_module, to_host
+from batchkron.arrays import to_host
 from batchkron.operators import on_device
 from batchkron.problems import PDE
-from batchkron.solvers import gmres, preconditioners
+from batchkron.solvers import preconditioners
 from benchmarks import hard_equations as equations
 from benchmarks.core.tables import duration, head, row
+from benchmarks.core.timing import seconds_of, waiter
+from benchmarks.hard_preconditioning import RTOL, STEPS, steps
 
 __all__ = ["print_device"]
 
-RTOL, RESTART, STEPS = 1e-6, 50, 10
 ROUNDS = 3  # of the steps: the first one compiles and captures what the others repeat
 CASES: tuple[tuple[str, PDE, int], ...] = (
     ("bump 100", equations.bump(), 7),
@@ -64,36 +63,14 @@ def _timed(pde: PDE, level: int, place: str) -> dict[str, Any]:
     A = (problem if place == "cpu" else problem.to(place)).operator
     start = on_device(np.random.default_rng(0).standard_normal(problem.unknowns), place)
     B = bk.Identity(problem.unknowns).to(place) - A
-    made, setup = _measured(lambda: preconditioners.make("auto", A, 1.0), start)
-    seconds = []
-    for _ in range(ROUNDS):
-        (u, iterations), lasted = _measured(lambda: _steps(B, made, start), start)
-        seconds.append(lasted)
-    return {
-        "unknowns": problem.unknowns,
-        "setup": setup,
-        "first": seconds[0],
-        "steps": min(seconds[1:]),
-        "iterations": iterations,
-        "state": to_host(u, "u"),
-    }
+    made: list[Any] = []
+    wait = waiter(place)
+    setup = seconds_of(lambda: made.append(preconditioners.make("auto", A, 1.0)), wait=wait)
 
+    def run() -> None:
+        made.append(steps(B, made[0], start))
 
-def _steps(B: Any, M: Any, u: Any) -> tuple[Any, int]:
-    iterations = 0
-    for _ in range(STEPS):
-        result = gmres(B, u, M=M, rtol=RTOL, restart=RESTART, maxiter=8)
-        assert result.converged
-        u, iterations = result.x, iterations + result.iterations
-    return u, iterations
-
-
-def _measured(work: Callable[[], Any], like: Any) -> tuple[Any, float]:
-    """Return what some work returns, and its seconds, those of the device included."""
-    module = array_module(like)
-    wait = (lambda: None) if module is np else module.cuda.get_current_stream().synchronize
-    wait()
-    begin = time.perf_counter()
-    found = work()
-    wait()
-    return found, time.perf_counter() - begin
+    first, *seconds = (seconds_of(run, wait=wait) for _ in range(ROUNDS))
+    u, iterations = made[-1]
+    found = {"unknowns": problem.unknowns, "setup": setup, "first": first, "steps": min(seconds)}
+    return {**found, "iterations": iterations, "state": to_host(u, "u")}

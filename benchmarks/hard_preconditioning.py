@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,31 +41,30 @@ def _on(name: str, pde: PDE, level: int, c: float = 1.0, grid: Any = "sparse") -
     return Case(name, level, c, lambda: pde.discretize(grid=grid, degree=2))
 
 
+EQUATIONS: dict[str, Callable[[int], PDE]] = {  # by the number of dimensions
+    "sin8": equations.sin8,
+    "bump 100": lambda d: equations.bump(100.0, d),
+    "bump 10⁴": lambda d: equations.bump(1e4, d),
+    "box": equations.box,
+    "oblique": equations.oblique,
+    "wind": equations.wind,
+}
+STILL = [name for name in EQUATIONS if name != "wind"]
+
+
+def _in(dimensions: int, levels: Sequence[int], names: Sequence[str], c: float = 1.0) -> list[Case]:
+    suffix = "" if dimensions == 2 else f", {dimensions}-D"
+    made = {name: EQUATIONS[name](dimensions) for name in names}
+    return [_on(f"{n}{suffix}", pde, level, c) for n, pde in made.items() for level in levels]
+
+
 def cases() -> Iterator[Case]:
     """Yield the rows of the table of counts."""
-    two = {
-        "sin8": equations.sin8(),
-        "bump 100": equations.bump(),
-        "bump 10⁴": equations.bump(1e4),
-        "box": equations.box(),
-        "oblique": equations.oblique(),
-    }
-    for name, pde in two.items():
-        yield from (_on(name, pde, level) for level in (4, 5, 6))
+    yield from _in(2, (4, 5, 6), STILL)
     for c in (0.1, 1.0):
-        yield from (_on("wind", equations.wind(), level, c) for level in (4, 5, 6))
-    for level in (3, 4, 5):
-        yield _on("bump 100, full grid", equations.bump(), level, grid="full")
-    for dimensions, level in ((3, 4), (4, 3)):
-        for name, build in (
-            ("sin8", equations.sin8),
-            ("box", equations.box),
-            ("oblique", equations.oblique),
-            ("bump 100", lambda d: equations.bump(100.0, d)),
-            ("bump 10⁴", lambda d: equations.bump(1e4, d)),
-        ):
-            yield _on(f"{name}, {dimensions}-D", build(dimensions), level)
-    yield from (_on("wind, 3-D", equations.wind(3), level) for level in (3, 4))
+        yield from _in(2, (4, 5, 6), ["wind"], c)
+    yield from (_on("bump 100, full grid", equations.bump(), k, grid="full") for k in (3, 4, 5))
+    yield from (*_in(3, (4,), STILL), *_in(4, (3,), STILL), *_in(3, (3, 4), ["wind"]))
     for shape in equations.SHAPES:
         grid = equations.adapted_grid(shape, 6, 5e-4)
         for name, pde in (("diffusion", equations.diffusion()), ("bump 100", equations.bump())):
@@ -75,96 +75,55 @@ def cases() -> Iterator[Case]:
 
 def large_cases() -> Iterator[Case]:
     """Yield the rows of the table of finer grids, of which `auto` alone is counted."""
-    for level in (7, 8):
-        for name, pde in (
-            ("sin8", equations.sin8()),
-            ("bump 100", equations.bump()),
-            ("bump 10⁴", equations.bump(1e4)),
-            ("box", equations.box()),
-            ("oblique", equations.oblique()),
-            ("wind", equations.wind()),
-        ):
-            yield _on(name, pde, level)
-    for dimensions, level in ((3, 5), (4, 4)):
-        for name, build in (
-            ("sin8", equations.sin8),
-            ("bump 100", lambda d: equations.bump(100.0, d)),
-            ("box", equations.box),
-            ("oblique", equations.oblique),
-        ):
-            yield _on(f"{name}, {dimensions}-D", build(dimensions), level)
+    few = [name for name in STILL if name != "bump 10⁴"]
+    yield from (*_in(2, (7, 8), list(EQUATIONS)), *_in(3, (5,), few), *_in(4, (4,), few))
 
 
-CANDIDATES: dict[str, dict[str, Any]] = {
-    "additive": {"local": "factorised"},
-    "multiplicative": {"local": "factorised", "composition": "multiplicative"},
-    "symmetric": {"local": "factorised", "composition": "symmetric"},
-    "eigenvectors": {"composition": "symmetric"},
+CANDIDATES: dict[str, Callable[[Any, float], Any]] = {
+    "additive": partial(CombinationPreconditioner, local="factorised"),
+    "multiplicative": partial(
+        CombinationPreconditioner, local="factorised", composition="multiplicative"
+    ),
+    "symmetric": partial(CombinationPreconditioner, local="factorised", composition="symmetric"),
+    "eigenvectors": partial(CombinationPreconditioner, composition="symmetric"),
+    "block Jacobi": preconditioners.block_jacobi,
 }
 
 
-def solved(problem: Problem, c: float, M: Any) -> tuple[int | None, int | None]:
-    """Return GMRES's iterations, and its products with A and those of M; None beyond 400."""
+def counted(problem: Problem, c: float, M: Any) -> str:
+    """Return GMRES's iterations, and its products with A and those of M; or that it fails."""
     A, b = problem.operator, np.random.default_rng(0).standard_normal(problem.unknowns)
     B = bk.Identity(problem.unknowns) - c * A
     result = gmres(B, b, M=M, rtol=RTOL, restart=RESTART, maxiter=MAX_ITERATIONS // RESTART)
     if not result.converged:
-        return None, None
+        return f"> {MAX_ITERATIONS}"
     inside = max(0, len(getattr(M, "order", ())) - 1)
     products = result.applications + inside * result.preconditioner_applications
-    return result.iterations, products
+    return f"{result.iterations} / {products}"
 
 
-def print_counts(most: int, only: str = "") -> list[dict[str, Any]]:
+def print_counts(most: int, only: str = "", *, large: bool = False) -> list[dict[str, Any]]:
     """Print the table of iterations and products, and return its figures.
 
     Levels are at most ``most``, and names of equations have ``only`` in them.
     """
-    names = ["auto", *CANDIDATES, "block Jacobi"]
-    print("GMRES(50), ‖b - B x‖ ≤ 1e-6 ‖b‖, B = I - c A; iterations / products with A")
-    print(head(["equation", "c", "level", "unknowns", *names, "numbers", "auto is"]))
-    found = []
-    for case in cases():
-        if case.level > most or only not in case.name:
-            continue
-        problem = case.problem()
-        A, cells = problem.operator, []
-        M = preconditioners.make("auto", A, case.c)
-        others = [
-            CombinationPreconditioner(A, case.c, **options) for options in CANDIDATES.values()
-        ]
-        counts = [
-            solved(problem, case.c, own)
-            for own in (M, *others, preconditioners.block_jacobi(A, case.c))
-        ]
-        for iterations, products in counts:
-            cells.append(
-                f"> {MAX_ITERATIONS}" if iterations is None else f"{iterations} / {products}"
-            )
-        numbers, way = _memory(M, A), M.describe().splitlines()[1].strip()
-        line = [case.name, case.c, case.level, problem.unknowns, *cells, numbers, way]
-        print(row(line), flush=True)
-        keys = ["equation", "c", "level", "unknowns", *names, "numbers", "auto is"]
-        found.append(dict(zip(keys, line, strict=True)))
-    return found
-
-
-def print_large(most: int, only: str = "") -> list[dict[str, Any]]:
-    """Print the table of `auto` on finer grids, and return its figures; arguments as above."""
-    keys = ["equation", "c", "level", "unknowns", "auto", "numbers", "auto is"]
+    others = {} if large else CANDIDATES
+    keys = ["equation", "c", "level", "unknowns", "auto", *others, "numbers", "auto is"]
     print("GMRES(50), ‖b - B x‖ ≤ 1e-6 ‖b‖, B = I - c A; iterations / products with A")
     print(head(keys))
     found = []
-    for case in large_cases():
+    for case in large_cases() if large else cases():
         if case.level > most or only not in case.name:
             continue
-        problem = case.problem()
-        M = preconditioners.make("auto", problem.operator, case.c)
-        iterations, products = solved(problem, case.c, M)
-        count = f"> {MAX_ITERATIONS}" if iterations is None else f"{iterations} / {products}"
-        numbers = getattr(M, "numbers", 0)
+        problem, c = case.problem(), case.c
+        A = problem.operator
+        M = preconditioners.make("auto", A, c)
+        counts = [
+            counted(problem, c, own) for own in (M, *(make(A, c) for make in others.values()))
+        ]
+        numbers = getattr(M, "numbers", 0) if large else _memory(M, A)
         way = M.describe().splitlines()[1].strip()
-        line = [case.name, case.c, case.level, problem.unknowns, count, numbers, way]
+        line = [case.name, c, case.level, problem.unknowns, *counts, numbers, way]
         print(row(line), flush=True)
         found.append(dict(zip(keys, line, strict=True)))
     return found
@@ -181,11 +140,8 @@ def _memory(M: Any, A: Any) -> str:
 def print_times() -> list[dict[str, Any]]:
     """Print the processor seconds of set-up and ten implicit steps beside SciPy's, one thread."""
     print(f"{STEPS} steps (I - c A) u⁺ = u with c = 1, to 1e-6; processor time, one thread")
-    print(
-        head(
-            ["equation", "level", "unknowns", "solver", "set-up", "steps", "iterations", "numbers"]
-        )
-    )
+    names = ["equation", "level", "unknowns", "solver", "set-up", "steps", "iterations", "numbers"]
+    print(head(names))
     found = []
     for name, level, pde in (
         ("bump 100", 7, equations.bump()),
@@ -218,16 +174,22 @@ def _timed(
     begin = time.process_time()
     product, M, numbers = make(problem, B)
     setup = time.process_time() - begin
-    u = np.random.default_rng(0).standard_normal(problem.unknowns)
-    iterations, begin = 0, time.process_time()
+    u, begin = np.random.default_rng(0).standard_normal(problem.unknowns), time.process_time()
+    _, iterations = steps(product, M, u)
+    return setup, time.process_time() - begin, iterations, numbers
+
+
+def steps(B: Any, M: Any, u: Any) -> tuple[Any, int]:
+    """Return the state after the steps B u⁺ = u by GMRES, or u⁺ = M u without B; iterations."""
+    iterations = 0
     for _ in range(STEPS):
-        if product is None:
+        if B is None:
             u = M(u)
             continue
-        result = gmres(product, u, M=M, rtol=RTOL, restart=RESTART, maxiter=8)
+        result = gmres(B, u, M=M, rtol=RTOL, restart=RESTART, maxiter=8)
         assert result.converged
         u, iterations = result.x, iterations + result.iterations
-    return setup, time.process_time() - begin, iterations, numbers
+    return u, iterations
 
 
 def _ours(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:

@@ -22,7 +22,7 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.tables import head, row
 from benchmarks.device_preconditioning import print_device
-from benchmarks.hard_preconditioning import print_counts, print_large, print_times
+from benchmarks.hard_preconditioning import print_counts, print_times
 
 RTOL = 1e-6
 MAX_ITERATIONS = 400
@@ -141,10 +141,9 @@ def main(words: list[str] | None = None) -> None:
         save(options.json, {"machine": machine(options.device), "cases": found})
         return
     if options.hard or options.large or options.peers:
+        counts = options.hard or options.large
         limits = options.most, options.only
-        tables = {"hard": print_counts, "large": print_large}
-        chosen = [of(*limits) for name, of in tables.items() if getattr(options, name)]
-        found = chosen[0] if chosen else print_times()
+        found = print_counts(*limits, large=not options.hard) if counts else print_times()
         save(options.json, {"rtol": RTOL, "cases": found})
         return
     print(f"GMRES(50), ‖b - A x‖ ≤ {options.rtol:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
