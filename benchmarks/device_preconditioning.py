@@ -32,10 +32,7 @@ CASES: tuple[tuple[str, PDE, int], ...] = (
 
 
 def print_device(device: str, most: int, only: str = "") -> list[dict[str, Any]]:
-    """Print the seconds of set-up and ten steps (I - A) u⁺ = u, and return the figures.
-
-    ``most`` is the finest level, and names of equations have ``only`` in them.
-    """
+    """Print the seconds of set-up and ten steps (I - A) u⁺ = u, and return the figures."""
     places = ("cpu",) if device == "cpu" else ("cpu", device)
     print(f"{STEPS} steps (I - A) u⁺ = u to {RTOL:g}; {bk.get_num_threads()} threads on the host")
     names = ["equation", "level", "unknowns", "on", "set-up", "first steps", "steps"]

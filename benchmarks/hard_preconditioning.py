@@ -103,10 +103,7 @@ def counted(problem: Problem, c: float, M: Any) -> str:
 
 
 def print_counts(most: int, only: str = "", *, large: bool = False) -> list[dict[str, Any]]:
-    """Print the table of iterations and products, and return its figures.
-
-    Levels are at most ``most``, and names of equations have ``only`` in them.
-    """
+    """Print the table of iterations and products, and return its figures."""
     others = {} if large else CANDIDATES
     keys = ["equation", "c", "level", "unknowns", "auto", *others, "numbers", "auto is"]
     print("GMRES(50), ‖b - B x‖ ≤ 1e-6 ‖b‖, B = I - c A; iterations / products with A")

@@ -84,10 +84,7 @@ def step_seconds(
 def our_run(
     problem: Problem, method: str, dt: float, options: dict[str, Any]
 ) -> tuple[float, float]:
-    """Return the seconds of a step from the start, and the norm of what the steps have changed.
-
-    The first of `CHECKED_STEPS` steps, which also makes solvers, is not counted.
-    """
+    """Return the seconds of a step from the start, and the norm of what the steps have changed."""
     stepper, u = steppers.get(method)(problem, dt, **options), problem.initial.copy()
     stepper.step(u, 0.0, dt)
     began = time.perf_counter()
@@ -110,12 +107,7 @@ def asgards_run(made: AsgardProblem, unknowns: int) -> tuple[float, float]:
 
 
 def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
-    """Return the times of steps, ours and ASGarD's in turns, and how far their states agree.
-
-    Of two-stream a step of three stages; of relaxation-1x1v our steps of order 1 to 3, next to
-    its backward Euler, which takes the moments of the step's begin. Bases are orthonormal and span
-    the same space, so that equal changes of the state have equal norms.
-    """
+    """Return the times of steps, ours and ASGarD's in turns, and how far their states agree."""
     asgard.library.set_threads(1)
     cases: list[tuple[Problem, str, float, Sequence[Call]]] = []
     for level in COMPARED_LEVELS:
@@ -145,10 +137,7 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
 
 
 def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
-    """Return unknowns, error and seconds of runs on the full, sparse and an adapted grid.
-
-    Sparse grids of lower levels say whether the adapted run is worth its name.
-    """
+    """Return unknowns, error and seconds of runs on the full, sparse and an adapted grid."""
     full = make("two-stream", level, DEGREE, "full").to(device)
     rule = Adapt(max_level=level, **ADAPT)  # type: ignore[arg-type]
     lower = range(level, ADAPT_START, -1)

@@ -126,10 +126,7 @@ def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bo
 
 
 def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) -> dict[str, Any]:
-    """Power, and joules of a call of so many µs, if they are to be found; else nothing.
-
-    It is the energy of the whole board; what it would take when idle is not subtracted.
-    """
+    """Power, and joules of a call of so many µs, if they are to be found; else nothing."""
     counter = _counter.get()
     if counter is None:
         return {}
@@ -219,10 +216,7 @@ def first_time(calls: Sequence[Call], on: On = nullcontext) -> float:
 def measure(
     contender: Contender, dtype: str, output: Array, error_of: Callable[[], float]
 ) -> dict[str, Any]:
-    """Check every variant's last result once, time the fastest.
-
-    ``output`` is where the last call of a variant writes; ``error_of`` compares it.
-    """
+    """Check every variant's last result once, time the fastest."""
     firsts: dict[str, float] = {}
     errors: dict[str, float] = {}
     for variant, calls in contender.calls.items():

@@ -53,10 +53,7 @@ class Roof:
 def label_marks(
     axis: Any, marks: Iterable[tuple[float, float, str, str]], **style: Any
 ) -> list[Any]:
-    """Write a name beside each mark, over as few others as can be; return the names' boxes.
-
-    A mark is two coordinates, a name and a color. The axes have their limits and scales already.
-    """
+    """Write a name beside each mark, over as few others as can be; return the names' boxes."""
     from matplotlib.transforms import Bbox
 
     places = [(one, axis.transData.transform(one[:2])) for one in marks]

@@ -33,10 +33,7 @@ def save_text(path: Path, text: str) -> None:
 
 
 def earlier(path: Path | None, here: dict[str, Any], *same: str) -> dict[str, Any]:
-    """Return what a file has to which a run appends; empty where there is none.
-
-    Of its machine, what ``same`` names must be that of ``here``, or the process ends.
-    """
+    """What a file has to which a run appends; of its machine ``same`` must be that of ``here``."""
     if path is None or not path.exists():
         return {}
     record: dict[str, Any] = json.loads(path.read_text())

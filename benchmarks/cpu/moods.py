@@ -60,11 +60,7 @@ def mood(name: str) -> Iterator[Between]:
 def in_turn(
     contenders: Sequence[Contender], data: Data, threads: Sequence[int], between: Between
 ) -> list[Times | Failure]:
-    """Time each contender call by call, on one number of threads after the other.
-
-    Where a number of threads seems to be slower than the first one there is another turn, and all
-    samples count: few calls are taken where BLAS is slow, whose median may be off by chance.
-    """
+    """Time each contender call by call, on one number of threads after the other."""
 
     def prepare(count: int) -> None:
         bk.set_num_threads(count)

@@ -91,10 +91,7 @@ def share_of_machine(regime: Regime, cell: Cell, threads: int, ceilings: Ceiling
 
 
 def ratio_to_peers(regime: Regime, cell: Cell, threads: int, ceilings: Ceilings) -> Target:
-    """How many times as fast we are as the peer whose required ratio is hardest to reach.
-
-    1 is enough where the machine does not allow what is asked for.
-    """
+    """How many times as fast we are as the peer whose required ratio is hardest to reach."""
     seconds, asked = cell.ours(threads), regime.ratio.get(cell.key.dtype)
     if seconds is None or asked is None:
         return NOTHING

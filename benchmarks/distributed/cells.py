@@ -44,11 +44,7 @@ def run_cells(
     only: Sequence[str] | None,
     described: dict[str, Any],
 ) -> bool:
-    """Do all cells for which there is time; return whether all is right.
-
-    An exception on any rank ends all of them, because the others may wait for it in an exchange;
-    so does a cell that hangs. What has been measured is in the file by then.
-    """
+    """Do all cells for which there is time; return whether all is right."""
     known = ranks.host.broadcast(known_of(path) if ranks.rank == 0 else None, 0)
     ranks.records[:] = known["cases"]
     ended = [*known["done"], *known["failed"]]

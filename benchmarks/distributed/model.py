@@ -278,10 +278,7 @@ def _overlap(runs: Sequence[tuple[Product, Record]], ranks: int) -> float | None
 
 
 def _turning(machine: Machine, runs: Sequence[tuple[Product, Record]]) -> dict[int, float]:
-    """The rates of passes that transpose, from "every", by P: what is left of a product's time.
-
-    One vector, which is one chunk, is not among them.
-    """
+    """The rates of passes that transpose, from "every", by P: what is left of a product's time."""
     found: dict[int, list[float]] = {}
     for case, one in runs:
         if case.total or (one["transport"], one["exchange"]) != ("nccl", "every"):

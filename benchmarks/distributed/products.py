@@ -95,10 +95,7 @@ def _link_rate(ranks: Ranks, transport: str, bytes_each: int) -> float:
 
 
 def _alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
-    """Return the time of one rank's share of the work, without other ranks; measured once.
-
-    That of a case with rows in all is measured for all of its rows on one rank, and divided.
-    """
+    """Return the time of one rank's share of the work, without other ranks; measured once."""
     for record in ranks.records:
         if record["case"] == case.name and "alone_seconds" in record:
             return record["alone_seconds"]  # type: ignore[no-any-return]

@@ -160,11 +160,7 @@ def run_of(kernel: MeasuredKernel) -> tuple[Any, ...]:
 
 
 def loss(found: Iterable[Fitted], chosen: bool, least: int) -> str:
-    """What choosing by estimates costs, and the number of runs it is of, in words.
-
-    The geometric mean of the time of the least estimate over the least time, over runs of which at
-    least so many kernels were measured: among the families' choices, or among all variants.
-    """
+    """What choosing by estimates costs in the mean of runs of ``least`` or more kernels."""
     runs = defaultdict(list)
     for one in found:
         for kernel, estimate in zip(one.kernels, one.estimates, strict=True):

@@ -50,11 +50,7 @@ def second_difference(n: int) -> np.ndarray:
 
 
 def operator_of(case: Case, module: Any) -> Any:
-    """The operator that we are given, for arrays of ``module``: NumPy or CuPy.
-
-    On a device "diagonal" is batchkron's `Diagonal`, and "function" the same matrix as the peer's
-    LinearOperator, whose Python code runs in every iteration.
-    """
+    """The operator that we are given, for arrays of ``module``: NumPy or CuPy."""
     if case.operator == "diagonal" and module is not np:
         return bk.Diagonal(np.geomspace(1.0, 1e4, case.unknowns)).to("cuda")
     return peer_operator(case, module)

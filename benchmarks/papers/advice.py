@@ -40,7 +40,7 @@ STARTS: dict[str, dict[Way, tuple[float, float]]] = {
     "cpu": dict.fromkeys(WAYS, (1e-7, 1e-5)),
     "cuda": {"batchkron": (2e-6, 5e-6), "bmm": (2e-6, 1.5e-5), "dense": (2e-6, 5e-6)},
 }
-TIE = 1.03
+TIE = 1.03  # a way that takes at most this many times as long as the fastest is right, too
 TOLERATED = 0.1  # logarithm of a ratio of times from which a cell counts less
 
 Predictions = dict[Way, float]
@@ -106,10 +106,7 @@ def _limits(parts: Any, times: Any, start: tuple[float, float]) -> Any:
 
 
 def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | None:
-    """Return the rates of a way that miss the logarithms of measured times least, None without any.
-
-    Cells that are missed by more than `TOLERATED` count less than their square.
-    """
+    """The rates of a way that miss the logarithms of measured times least, None without any."""
     own = [cell for cell in cells if way in cell.seconds]
     if not own:
         return None
@@ -160,10 +157,7 @@ def predicted(table: CostTable, cell: Measured, device: str) -> Predictions:
 
 
 def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) -> tuple[int, int]:
-    """Return in how many cells the fastest of some ways is named, and how many have all of them.
-
-    A way that takes at most `TIE` times as long as the fastest one is named right, too.
-    """
+    """Return in how many cells the fastest of some ways is named, and how many have all of them."""
     right = count = 0
     for cell, times in pairs:
         measured = {**cell.stopped, **cell.seconds}

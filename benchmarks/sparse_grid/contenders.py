@@ -31,12 +31,7 @@ def asgards(problem: AsgardProblem) -> dict[str, Call]:
 
 
 def disagreement(case: Case, theirs: AsgardProblem) -> str | None:
-    """Return what is not the same problem, or None.
-
-    The bases differ, but span the same space and are orthonormal: norms are the same. Compared are
-    the unknowns, the norm of the state after a few steps from t = 0 (where the solution vanishes:
-    sources, operator and steps all count), and that of the right-hand side of that state.
-    """
+    """Return what is not the same problem, or None: bases are orthonormal, norms are the same."""
     problem = case.problem
     if theirs.unknowns != problem.unknowns:
         return f"ASGarD has {theirs.unknowns} unknowns, batchkron {problem.unknowns}"

@@ -185,10 +185,7 @@ BATCH_FLOPS = {"float32": 62.1e12, "float64": 31.83e12}  # per second, on ordina
 
 
 def small_goal(modes: int, size: int, unknowns: int, dtype: str) -> float:
-    """Twice a node, the arithmetic on all multiprocessors in use, and the sums of split outputs.
-
-    At least 2.5, which is the goal for tiny blocks of 4000 unknowns; 12 for (6,3) of them.
-    """
+    """Twice a node, the arithmetic on all multiprocessors in use, and the sums of split outputs."""
     case = BatchCase(modes, size, {}, unknowns)
     if unknowns == 4_000 and case.block <= 64:
         return 2.5

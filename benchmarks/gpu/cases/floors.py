@@ -45,10 +45,7 @@ def batch_bytes(case: BatchCase, dtype: str) -> int:
 
 
 def batch_floor(case: BatchCase, dtype: str) -> float:
-    """Time to gather blocks and factors, or of the arithmetic, whichever is longer.
-
-    Too low for blocks under 64 bytes, of which whole sectors of 32 bytes are read.
-    """
+    """Time to gather blocks and factors, or of the arithmetic, whichever is longer."""
     return 1e6 * max(batch_bytes(case, dtype) / GATHER, case.flops / BATCH_FLOPS[dtype])
 
 
@@ -72,11 +69,7 @@ def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
 def interpolation_bytes(
     sizes: Sequence[int], points: int, batch: int, dtype: str, kind: str
 ) -> int:
-    """Bytes that an interpolation, or its transpose, reads and writes at least.
-
-    Weights, corners and places of all points and their values; cells as far as windows meet them;
-    where bins begin, for the transpose.
-    """
+    """Bytes that an interpolation, or its transpose, reads and writes at least."""
     modes, itemsize = len(sizes), _itemsize(dtype)
     met = min(math.prod(sizes), points * 4**modes)
     written = math.prod(sizes) if kind == "W transposed" else met
@@ -94,10 +87,7 @@ def interpolation_flops(modes: int, points: int, batch: int, kind: str) -> int:
 def interpolation_floor(
     sizes: Sequence[int], points: int, batch: int, dtype: str, copy: float, kind: str
 ) -> float:
-    """The longer one of memory's time, at ``copy`` bytes a second, and arithmetic's.
-
-    Of "W K" it is that of both interpolations, without the factors.
-    """
+    """The longer one of memory's time, at ``copy`` bytes a second, and arithmetic's."""
     if kind == "W K":
         both = ("W", "W transposed")
         return sum(interpolation_floor(sizes, points, batch, dtype, copy, one) for one in both)

@@ -103,11 +103,7 @@ def sparse_cases() -> list[SparseCase]:
 
 
 def drawn_patterns(count: int, seed: int) -> list[Pattern]:
-    """Draw patterns whose vectors fit; the first ones stay if more are drawn.
-
-    Sizes are log-uniform: a up to 16, b and c up to 1024, d up to 32. In every other pattern b and
-    c are multiples of 8 where they are larger.
-    """
+    """Draw patterns whose vectors fit; the first ones stay if more are drawn."""
     generator = random.Random(seed)
     drawn: list[Pattern] = []
     while len(drawn) < count:

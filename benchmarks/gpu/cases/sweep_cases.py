@@ -64,11 +64,7 @@ def converted(given: Any, dtype: str) -> SimpleNamespace:
 
 
 def sweep_floors(op: SparseGridOperator, dtype: str) -> dict[str, float]:
-    """The least µs for memory, arithmetic, and gathers.
-
-    "memory": x and all edges are read, y is written, once. "gathers": for each edge (a pair of
-    cells) a block is read through the second-level cache, in whole sectors.
-    """
+    """The least µs for memory, arithmetic, and gathers."""
     itemsize, block = np.dtype(dtype).itemsize, op.shape[0] // op.num_inputs
     edges = op._program.num_edges
     moved = 2 * op.shape[0] * itemsize + edges * EDGE_BYTES

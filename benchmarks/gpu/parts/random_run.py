@@ -54,10 +54,7 @@ def random_cells(choice: Choice) -> Iterator[Cell]:
 
 
 def typical_entry(factors: Sequence[Any]) -> float:
-    """Root mean square of an entry of (A_1 ⊗ … ⊗ A_d) x for standard normal x.
-
-    Rounding errors are in proportion to it, also where all entries of few are small by chance.
-    """
+    """Root mean square of an entry of (A_1 ⊗ … ⊗ A_d) x for standard normal x."""
     return math.prod(float(np.linalg.norm(A) / len(A) ** 0.5) for A in factors)
 
 

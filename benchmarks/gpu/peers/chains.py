@@ -101,10 +101,7 @@ class Gemm:
 
 
 def gemm(step: Multiply, own_factors: bool = False) -> Gemm:
-    """The call of a multiply; with ``own_factors`` each matrix of the batch has its own A.
-
-    A matrix by rows is its transpose by columns, so that Y^T is what is computed.
-    """
+    """The call of a multiply; with ``own_factors`` each matrix of the batch has its own A."""
     C, K, others = step.C, step.K, step.others
     factor = C * K if own_factors else 0
     source, target = C * others, K * others

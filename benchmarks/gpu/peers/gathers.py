@@ -34,10 +34,7 @@ def _steps(case: BatchCase, *given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 def cublas_calls(
     case: BatchCase, pools: Sequence[Array], ids: Sequence[Array], inputs: Array, x: Array, y: Array
 ) -> dict[str, list[Call]]:
-    """Gathers and sums by CuPy, multiplies by cuBLAS.
-
-    The products of an output are summed as an axis, which only lists as regular as this one allow.
-    """
+    """Gathers and sums by CuPy, multiplies by cuBLAS."""
     buffers = [cupy.empty((case.products, case.block), x.dtype) for _ in range(2)]
     gathered = cupy.empty((case.products, case.size, case.size), x.dtype)
     calls: list[Call] = [partial(cupy.take, x, inputs, axis=0, out=buffers[0])]
