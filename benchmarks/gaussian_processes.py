@@ -156,16 +156,17 @@ class Training:
         return perf_counter() - began, loss.item()
 
 
-def settings(options: argparse.Namespace) -> ExitStack:
+def settings() -> ExitStack:
+    """Iterations and probe vectors; with GPyTorch's preconditioner losses would differ."""
     stack = ExitStack()
     for one in (
         gpytorch.settings.cg_tolerance(0),
-        gpytorch.settings.max_cg_iterations(options.iterations),
-        gpytorch.settings.max_lanczos_quadrature_iterations(options.iterations),
-        gpytorch.settings.num_trace_samples(options.probes),
+        gpytorch.settings.max_cg_iterations(10),
+        gpytorch.settings.max_lanczos_quadrature_iterations(10),
+        gpytorch.settings.num_trace_samples(16),
         gpytorch.settings.use_toeplitz(False),
         gpytorch.settings.max_cholesky_size(0),
-        gpytorch.settings.max_preconditioner_size(options.preconditioner),
+        gpytorch.settings.max_preconditioner_size(0),
     ):
         stack.enter_context(one)
     return stack
@@ -177,7 +178,7 @@ def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Nam
     entries = row.trained * 4**case.dimensions
     trainings: dict[str, Training] = {}
     seconds: dict[str, list[float]] = {}
-    for way in options.ways:
+    for way in WAYS:
         if way != "interpolated" and entries > MAX_ENTRIES[options.device]:
             row.remarks.append(f"{way}: an interpolation matrix of {entries:.1e} entries")
             continue
@@ -230,13 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--cases", nargs="+", choices=[*CASES, *QUICK], default=list(CASES))
     add("--models", nargs="+", choices=["SKI", "LOVE"], default=["SKI"])
-    add("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     add("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
     add("--epochs", type=int, default=10, help="steps; the first is not timed")
-    add("--iterations", type=int, default=10, help="of conjugate gradients")
-    add("--probes", type=int, default=16, help="probe vectors")
-    rank = "its rank from 2000 points on; with GPyTorch's, 15, losses of 'interpolated' differ"
-    add("--preconditioner", type=int, default=0, help=rank)
     options = parser.parse_args(arguments)
     if options.epochs < 2:
         parser.error("--epochs must be 2 or more: the first step is not timed")
@@ -245,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"torch {torch.__version__}, GPyTorch {gpytorch.__version__} on {options.device}")
     print("SKIP: the paper's program runs SKI unchanged, so its column is beside SKI's")
     rows = []
-    with warnings.catch_warnings(), settings(options):
+    with warnings.catch_warnings(), settings():
         warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
         belongs_to = machine(options.device)
         for name, model, dtype in product(names, options.models, options.dtypes):

@@ -314,7 +314,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, "device", "rounds", "json", rounds=15)
     add, both = parser.add_argument, ["forward", "both"]
     add("--size", choices=list(SIZES), default="S/16")
-    add("--images", type=int, help="of a batch; 128 on a device, 1 on a CPU")
     add("--pixels", type=int, default=224, help="of an image's side")
     add("--parts", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
     add("--dtypes", nargs="+", choices=list(TOLERANCE))
@@ -323,7 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--how", nargs="+", choices=["eager", "graph"], help=how)
     options = parser.parse_args(arguments)
     on_device = options.device == "cuda"
-    options.images = options.images or (128 if on_device else 1)
+    options.images = 128 if on_device else 1
     options.dtypes = options.dtypes or (["float32", "float16"] if on_device else ["float32"])
     options.how = options.how or (["eager", "graph"] if on_device else ["eager"])
     if "graph" in options.how and not on_device:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from benchmarks.gpu.compiling import (
     Job,
     compile_all,
     compile_atomic,
+    compile_batch,
     compile_function,
+    compile_functions,
+    compile_kron,
     compile_sparse,
-    jobs_of,
 )
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
@@ -46,19 +48,22 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
     def of(*names: str) -> list[Choice]:
         return [one for name in names for one in parts.get(name, ())]
 
+    def largest_first(cells: Iterable[Choice]) -> list[Choice]:
+        return sorted(cells, key=lambda one: -one.case.products)
+
     kron: list[tuple[Any, ...]] = [(c.case.shape, c.dtype) for c in of("kron", "pde", "random")]
     precise = of("precision")
     kron += [(c.case.shape, "float32", how) for c in precise for how in (None, c.dtype)]
     ablation = [(c.case[0], c.dtype) for c in of("ablation")]
-    batches = [(c.case, c.dtype) for c in of("batches")]
-    lists = [(c.case, c.dtype) for c in of("lists") if c.case.unknowns < HUGE]
-    functions = [partial(compile_function, c.case.shape, c.dtype) for c in of("random")]
-    atomic = [partial(compile_atomic, c.case, c.dtype) for c in of("atomic")]
+    lists = largest_first(one for one in of("lists") if one.case.unknowns < HUGE)
+    lists += largest_first(of("batches"))
     sparse = groups(of("kronecker-sparse"), lambda one: (one.dtype, one.case.layout))
     return [
-        *atomic,
-        *jobs_of(list(dict.fromkeys(kron + ablation)), ablation, batches, lists),
-        *functions,
+        *(partial(compile_atomic, c.case, c.dtype) for c in of("atomic")),
+        *(partial(compile_batch, c.case, c.dtype) for c in lists),
+        *(partial(compile_kron, *one) for one in dict.fromkeys(kron + ablation)),
+        *(partial(compile_functions, *one) for one in ablation),
+        *(partial(compile_function, c.case.shape, c.dtype) for c in of("random")),
         *(partial(compile_sparse, [c.case for c in own], k[0]) for k, own in sparse.items()),
     ]
 

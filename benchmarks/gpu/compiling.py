@@ -8,7 +8,6 @@ import math
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from batchkron.backends.cuda.kron_sparse.transposed import programs_of
 from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.cases.list_cases import ListCase
-from benchmarks.gpu.cases.sparse_cases import SparseCase
+from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.shapes import KronMatmul
 
 Job = Callable[[], None]
@@ -54,9 +53,9 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
 
 
 def compile_batch(case: BatchCase | ListCase, dtype: str, accumulation: str = "owner") -> None:
-    from benchmarks.gpu.data import operator
+    from benchmarks.gpu.data import ListSubject
 
-    operator(case, dtype, accumulation)
+    ListSubject(case, dtype, accumulation).operator()
 
 
 def compile_atomic(case: BatchCase, dtype: str) -> None:
@@ -65,8 +64,6 @@ def compile_atomic(case: BatchCase, dtype: str) -> None:
 
 
 def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
-    from benchmarks.gpu.cases.sparse_cases import shape_of
-
     for program in sparse_programs(shape_of(case, dtype) for case in cases):
         compile_program(program)
 
@@ -113,18 +110,3 @@ def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
 def _outcome(future: Future[str]) -> str:
     error = future.exception()  # of a process that has died
     return future.result() if error is None else f"{type(error).__name__}: {error}"
-
-
-def jobs_of(
-    kron: Sequence[tuple[Any, ...]],
-    functions: Sequence[tuple[KronMatmul, str]],
-    batches: Sequence[tuple[BatchCase, str]],
-    lists: Sequence[tuple[ListCase, str]] = (),
-) -> list[Job]:
-    """The jobs of all cases, the longest first; ``kron``: arguments of `compile_kron`."""
-    batch_lists = (sorted(own, key=lambda pair: -pair[0].products) for own in (lists, batches))
-    return [
-        *(partial(compile_batch, *pair) for own in batch_lists for pair in own),
-        *(partial(compile_kron, *pair) for pair in kron),
-        *(partial(compile_functions, *pair) for pair in functions),
-    ]

@@ -1,7 +1,7 @@
 """Products of ours on a device: operands, calls, and what a result must be. No peers here."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial, reduce
 from typing import Any
 
@@ -59,9 +59,18 @@ class Subject:
         """The time of what writes there, or why there is none; ``make`` as of `contender_of`."""
         return measured(lambda: contender_of(make()), self.tolerance, self.out, self.error)
 
+    def times_of(self, makers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """`time_of` of each, of which a text is the reason for there being none."""
+        return {k: given(one) or self.time_of(one) for k, one in makers.items()}
+
 
 def contender_of(made: Any) -> Contender:
     return made if isinstance(made, Contender) else Contender(OURS, {"": made})
+
+
+def given(reason: Any) -> dict[str, Any]:
+    """What is said in the place of a time, if that is a text."""
+    return {"reason": reason} if isinstance(reason, str) else {}
 
 
 def factors_of(shape: KronMatmul, dtype: str) -> list[Any]:
@@ -261,10 +270,6 @@ def subject_of(choice: Choice, max_bytes: int | None = None) -> Subject | None:
     if part == "sweeps":
         return SweepSubject(case, dtype)
     return ExplicitSubject(case, dtype) if part == "explicit" else None
-
-
-def operator(case: BatchCase | ListCase, dtype: str, sums: str = "owner") -> Any:
-    return ListSubject(case, dtype, sums).operator()
 
 
 def free_memory() -> None:

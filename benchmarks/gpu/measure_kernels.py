@@ -42,6 +42,7 @@ LARGE_SIZES = (
 SIZES = (*SMALL_SIZES, *LARGE_SIZES, 192, 256)
 MAX_ELEMENTS = 1 << 26  # of a random product's largest result
 MAX_RUN_ELEMENTS = 1 << 28
+KERNELS = 3000  # that are chosen, about
 COMPLEX, REDUCED = 0.06, 0.10  # shares of runs that are taken in complex, and in TF32
 # variants of a run that are timed beside the fastest one, and each family's share of all kernels;
 # those of other families are the last numbers
@@ -139,14 +140,13 @@ def measured(kernel: Kernel, chosen: bool, microseconds: float) -> MeasuredKerne
 
 @click.command()
 @click.argument("output", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--kernels", "count", default=3000, show_default=True, help="How many, about.")
 @click.option("--seconds", default=300.0, show_default=True, help="Stop after these.")
 @click.option("--seed", default=0, show_default=True, help="Of the random products.")
-def main(output: Path, count: int, seconds: float, seed: int) -> None:
+def main(output: Path, seconds: float, seed: int) -> None:
     """Time kernels on the current device and write OUTPUT."""
     begin = time.monotonic()
     device = current_device()
-    queue = drawn(count, random.Random(seed))
+    queue = drawn(KERNELS, random.Random(seed))
     click.echo(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
     found: list[MeasuredKernel] = []
     failures: dict[str, int] = {}

@@ -30,7 +30,6 @@ from benchmarks.gpu.cases.sparse_cases import (
     SPARSE_DTYPES,
     SparseCase,
     shape_of,
-    sparse_patterns,
 )
 from benchmarks.gpu.compiling import compile_all, compile_program
 from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
@@ -102,15 +101,13 @@ def main() -> None:
     parser.add_argument("measurements", type=Path)
     parser.add_argument("--variants", type=int, default=12)
     parser.add_argument("--dtype", choices=SPARSE_DTYPES, action="append")
-    parser.add_argument("--all", action="store_true", help="all 60 patterns")
     options = parser.parse_args()
     begun = time.perf_counter()
-    patterns = sparse_patterns() if options.all else FIRST
     limits = device_limits(cupy.cuda.Device().id)
     work = [
         (case, dtype, chosen_kernels(shape_of(case, dtype), limits, options.variants))
         for dtype in options.dtype or SPARSE_DTYPES
-        for case in (SparseCase(pattern, layout) for pattern in patterns for layout in LAYOUTS)
+        for case in (SparseCase(pattern, layout) for pattern in FIRST for layout in LAYOUTS)
     ]
     programs = dict.fromkeys(kernel.program for _, _, kernels in work for kernel in kernels)
     jobs = [partial(compile_program, program) for program in programs]

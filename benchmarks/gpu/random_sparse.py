@@ -42,6 +42,7 @@ TOO_LONG = 4.0  # what takes this many times as long as ours is not timed
 NOISE = 400.0  # µs more that a call from Python may take, which graphs do without
 EQUAL = 0.97  # ratio from which ours counts as the fastest: its time is 3 % above the best one's
 LEAST = 0.85  # the ratio that no cell may be below
+WORST = 40  # cells of the table
 Row = dict[str, Any]
 
 
@@ -144,9 +145,9 @@ def summary(rows: Sequence[Row]) -> str:
     return table([*titles, "ours / fastest way", "largest"], lines)
 
 
-def worst(rows: Sequence[Row], count: int) -> str:
+def worst(rows: Sequence[Row]) -> str:
     lines = []
-    for row in sorted(rows, key=lambda row: row["ratio"])[:count]:
+    for row in sorted(rows, key=lambda row: row["ratio"])[:WORST]:
         least, name = fastest_found(row)
         pattern = "({},{},{},{})".format(*row["pattern"])
         line = [pattern, row["dtype"], row["layout"].removeprefix("batch-"), row["batch"]]
@@ -183,7 +184,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--each", type=int, default=4, help="cells of each pattern, of twelve")
     parser.add_argument("--variants", type=int, default=3, help="kernels beside ours; 0: no ways")
-    parser.add_argument("--rows", type=int, default=40, help="cells of the table, the worst first")
     options = parser.parse_args(arguments)
     if absent := torch_chain.missing():
         sys.exit(absent)
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save(options.json, {"machine": here, "cells": rows})
     print(f"{len(rows)} of {len(cells)} cells in {time.perf_counter() - begun:.0f} s\n")
     if rows:
-        print(worst(rows, options.rows), summary(rows), sep="\n\n")
+        print(worst(rows), summary(rows), sep="\n\n")
     return int(any(is_wrong(row) for row in rows))
 
 

@@ -12,11 +12,11 @@ import cupy
 import numpy as np
 
 import batchkron as bk
-from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from benchmarks.core.device_timing import elapsed
 from benchmarks.core.energy import EnergyError, energy_counter, watts
 from benchmarks.core.records import machine
 from benchmarks.core.timing import OURS
+from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.gpu.compiling import compile_all, compile_program, sparse_programs
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
@@ -30,12 +30,6 @@ BUSY_SECONDS = 2e-2  # of replays before the device is waited for, when energy i
 MAX_BLOCK = 128  # rows of a block; Triton takes minutes for a larger one, which was never the best
 
 Call = Callable[[], Any]
-
-
-def shape_of(key: Key) -> SparseShape:
-    pattern, batch, dtype, layout = key
-    vectors = (batch, 1) if layout == "batch-first" else (1, batch)
-    return SparseShape(*pattern, *vectors, dtype)
 
 
 def has_large_blocks(key: Key) -> bool:
@@ -73,7 +67,8 @@ class CudaBench(Bench):
         return stack
 
     def compile(self, keys: Sequence[Key]) -> None:
-        found = sparse_programs(map(shape_of, keys))
+        shapes = (shape_of(SparseCase(p, layout, n), dtype) for p, n, dtype, layout in keys)
+        found = sparse_programs(shapes)
         programs = [one for one in found if one not in self._compiled]
         jobs = [partial(compile_program, one) for one in programs]
         print(*compile_all(jobs, self._processes), sep="\n")

@@ -182,7 +182,7 @@ def measure_missing(
                     return
                 started = time.perf_counter()
                 free(options.device)
-                with settings(options):
+                with settings():
                     trained = measure(name, case, model, dtype, options)
                 cell = asdict(trained)
                 if model == "LOVE":
@@ -244,7 +244,6 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
     found.add_argument("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32"])
     found.add_argument("--epochs", type=int, default=5, help="steps; the first is not timed")
-    found.set_defaults(ways=list(WAYS), iterations=10, probes=16, preconditioner=0)
     return found
 
 

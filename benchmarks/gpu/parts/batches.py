@@ -44,13 +44,9 @@ def batch_cells(choice: Choice) -> Iterator[Cell]:
 
     needed = gathers.needed_bytes(case, subject.x.itemsize)
     free = cupy.cuda.runtime.memGetInfo()[0]
-    for name, make in (("cuBLAS", by_cublas), ("torch", by_torch)):
-        if name == "torch" and (reason := torch_chain.missing()):
-            cell.peers[name] = {"reason": reason}
-        elif needed > free:
-            cell.peers[name] = {"reason": f"not measured: needs {needed >> 30} GiB"}
-        else:
-            cell.peers[name] = subject.time_of(make)
+    large = f"not measured: needs {needed >> 30} GiB" if needed > free else ""
+    for name, make in (("cuBLAS", by_cublas), ("torch", torch_chain.missing() or by_torch)):
+        cell.peers |= subject.times_of({name: make if isinstance(make, str) else large or make})
         free_memory()
     yield cell
 

@@ -41,8 +41,7 @@ def explicit_cells(choice: Choice) -> Iterator[Cell]:
         subject.out = None  # CuPy allocates its result: the memory of the last one
         subject.out = reduce(cupy.kron, subject.matrices)
 
-    absent = torch_chain.missing()
-    cell.peers["torch"] = {"reason": absent} if absent else subject.time_of(by_torch)
+    cell.peers |= subject.times_of({"torch": torch_chain.missing() or by_torch})
     subject.outs.clear()
     cell.peers["CuPy"] = subject.time_of(lambda: [cupy_kron])
     yield cell

@@ -40,14 +40,14 @@ def kron_cells(choice: Choice) -> Iterator[Cell]:
         )
     else:
         cell.floor = kron_floor(shape, dtype)
-        for name, make in peers_of(subject).items():
-            cell.peers[name] = make if isinstance(make, dict) else subject.time_of(make)
+        cell.peers |= subject.times_of(peers_of(subject))
         if cell.microseconds:
             cell.more["terabytes_per_second"] = kron_bytes(shape, dtype) / cell.microseconds / 1e6
     yield cell
 
 
-def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | dict[str, Any]]:
+def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | str]:
+    """What makes each peer, or the reason for there being none."""
     placed = [cupy.asarray(factor) for factor in subject.factors]
     chains = subject.shape, placed, subject.pairs, buffers_of(subject.shape, subject.dtype)
 
@@ -57,8 +57,7 @@ def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | dict[s
     def by_torch() -> Contender:
         return Contender("torch", torch_chain.kron_calls(*chains), torch_chain.on)
 
-    absent = torch_chain.missing()
-    return {"cuBLAS": by_cublas, "torch": {"reason": absent} if absent else by_torch}
+    return {"cuBLAS": by_cublas, "torch": torch_chain.missing() or by_torch}
 
 
 def single_calls(shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]) -> list[Any]:

@@ -19,7 +19,7 @@ from benchmarks.core.device_timing import (
     measured,
 )
 from benchmarks.gpu.cases.floors import kron_floor
-from benchmarks.gpu.data import KronSubject, contender_of
+from benchmarks.gpu.data import KronSubject, contender_of, given
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.parts.kron import peers_of
 from benchmarks.gpu.peers import jax_chain
@@ -48,7 +48,7 @@ def random_cells(choice: Choice) -> Iterator[Cell]:
     cell.floor = kron_floor(shape, dtype)
     cell.more["function"] = in_both_ways(subject, function)
     for name, make in peers_of(subject).items():
-        cell.peers[name] = make if isinstance(make, dict) else in_both_ways(subject, make)
+        cell.peers[name] = given(make) or in_both_ways(subject, make)
     cell.peers["JAX"] = by_jax(subject)
     yield cell
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import cupy
 
-from batchkron.backends import Tuning, backend_on, reserve, tuned_plans
-from benchmarks.gpu.cases.cases import BatchCase, KronCase
-from benchmarks.gpu.data import factors_of, operator, that_fits
+from batchkron.backends import Tuning, tuned_plans
+from benchmarks.gpu.cases.cases import BatchCase
+from benchmarks.gpu.compiling import compile_batch, compile_kron
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report.report import Cell
 
@@ -30,24 +30,14 @@ def empty_cache() -> Iterator[None]:
                 os.environ[name] = before
 
 
-def build(case: KronCase | BatchCase, dtype: str) -> None:
-    if isinstance(case, BatchCase):
-        operator(case, dtype)
-        return
-    shape = that_fits(case.shape, dtype)
-    if shape is not None:
-        cuda = backend_on("cuda")
-        reserve(cuda.kron_product(factors_of(shape, dtype)), shape.rows, 1)
-
-
 def tune_cells(choice: Choice, seconds: float) -> Iterator[Cell]:
     """One case in one dtype, with the rule as peer; no cell where there is nothing to choose."""
     case, dtype = choice.case, choice.dtype
-    tuning = Tuning(seconds=seconds)
+    tuning, is_list = Tuning(seconds=seconds), isinstance(case, BatchCase)
     ours: dict[str, Any] = {}
     try:
         with empty_cache(), tuned_plans(tuning):
-            build(case, dtype)
+            compile_batch(case, dtype) if is_list else compile_kron(case.shape, dtype)
     except Exception as error:
         cupy.get_default_memory_pool().free_all_blocks()
         ours = {"reason": f"not measured: {type(error).__name__}: {error}"[:200]}

@@ -85,8 +85,6 @@ class Cell:
             return f"the rule is within {MAX_GAIN - 1:.0%}"
         if self.figures.goal is None:
             return "fastest" if self.measured_peers and self.part != "ablation" else "–"
-        if self.figures.stretch is not None and (self.microseconds or 0) <= self.figures.stretch:
-            return "met, and the one beyond"
         return "met"
 
     def record(self) -> dict[str, Any]:
@@ -95,7 +93,7 @@ class Cell:
             **{"part": self.part, "case": self.name, "dtype": self.dtype, "ours": dict(self.ours)},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},
             "recorded": dict(figures.recorded),
-            **{"goal": figures.goal, "stretch": figures.stretch, "floor": self.floor},
+            **{"goal": figures.goal, "floor": self.floor},
             **{"ours_over_best_peer": self.ratio, "ours_over_floor": self.over_floor},
             **{"note": self.note, "verdict": self.verdict(), "shortfalls": self.shortfalls()},
             **self.more,
