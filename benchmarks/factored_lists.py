@@ -1,6 +1,7 @@
 """Factored plans of batch lists: ``python -m benchmarks.factored_lists [--device cuda]``.
 
-Times are the least of several in turn, of one vector. The results are compared.
+Times are the least of several in turn, of one vector. The results are compared. "memory" is a
+multiple of the list's, "fewer" how many times fewer multiply-adds there are.
 """
 
 import time
@@ -21,6 +22,7 @@ from batchkron.problems.discretization.matrices.mode_operator import connected
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import in_turn, least, waiter
 from benchmarks.lists_once import CASES, random_list
 
@@ -98,33 +100,25 @@ def fewer(op: bk.BatchedKron) -> float:
     return float(direct * op._spec.input_size / listing.multiply_adds)
 
 
-def measured_lists(
-    rng: np.random.Generator, device: str, quick: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def measured_lists(rng: np.random.Generator, device: str, quick: bool) -> Iterator[dict[str, Any]]:
     for name, level in GRIDS[:1] if quick else GRIDS:
         sweeps, op = both_forms(rng, name, level)
         ways = {"sweeps": sweeps, "direct": op, "auto": op.plan("auto")}
         times = least_seconds(ways, rng, device)
-        line = f"{name} {level}: auto / sweeps {times['auto'] / times['sweeps']:.2f}"
-        line += f", direct / sweeps {times['direct'] / times['sweeps']:.2f}"
-        yield line, {"case": f"{name} {level}", "seconds": times}
+        yield {"case": f"{name} {level}", "seconds": times}
     for modes, level in ((2, 4),) if quick else PAIRS:
         op = all_pairs(rng, modes, level, PRODUCTS)
         times = least_seconds({"direct": op, "auto": op.plan("auto")}, rng, device)
-        name, ratio = f"all pairs, {modes}-D, level {level}", fewer(op)
-        line = f"{name}: {ratio:.1f} times fewer multiply-adds, "
-        line += f"{times['direct'] / times['auto']:.1f} times less time"
-        yield line, {"case": name, "fewer": ratio, "seconds": times}
+        case = f"all pairs, {modes}-D, level {level}"
+        yield {"case": case, "fewer": fewer(op), "seconds": times}
     for modes, size in CASES[:1] if quick else CASES:
         pools, ids, _, inputs, outputs, _ = random_list(rng, modes, size, "float64", True)
         op = bk.BatchedKron(pools, ids, inputs, outputs)
         times = least_seconds({"direct": op, "auto": op.plan("auto")}, rng, device)
-        name = f"random ({modes},{size})"
-        line = f"{name}: auto / direct {times['auto'] / times['direct']:.2f}"
-        yield line, {"case": name, "seconds": times}
+        yield {"case": f"random ({modes},{size})", "seconds": times}
 
 
-def measured_setup(rng: np.random.Generator, products: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def measured_setup(rng: np.random.Generator, products: int) -> Iterator[dict[str, Any]]:
     makers: dict[str, Callable[[], bk.BatchedKron]] = {
         "grid": lambda: all_pairs(rng, 3, 8, products),
         "random": lambda: bk.BatchedKron(
@@ -144,8 +138,7 @@ def measured_setup(rng: np.random.Generator, products: int) -> Iterator[tuple[st
         peak = tracemalloc.get_traced_memory()[1] / size
         tracemalloc.stop()
         case = f"{len(spec.inputs)} products, {name}"
-        line = f"{case}: {seconds:.1f} s, {peak:.2f} times the memory of the list"
-        yield line, {"case": case, "seconds": {"plan": seconds}, "memory": peak}
+        yield {"case": case, "seconds": {"plan": seconds}, "memory": peak}
 
 
 def main() -> None:
@@ -155,8 +148,8 @@ def main() -> None:
     bk.set_num_threads(options.threads)
     rng, cells = np.random.default_rng(options.seed), []
     lists = measured_lists(rng, options.device, options.quick)
-    for line, cell in chain(lists, measured_setup(rng, 10_000 if options.quick else PRODUCTS)):
-        print(line, flush=True)
+    for cell in chain(lists, measured_setup(rng, 10_000 if options.quick else PRODUCTS)):
+        print(words(cell), flush=True)
         cells.append(cell)
     save(options.json, {"machine": machine(), "device": options.device, "cells": cells})
 

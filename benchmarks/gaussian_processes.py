@@ -26,6 +26,7 @@ with warnings.catch_warnings():
 from batchkron.linear_operator import accelerate
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import medians
 from benchmarks.torch_layers import synchronize
 
@@ -215,17 +216,6 @@ def remarks(row: Row) -> list[str]:
     return said
 
 
-def print_row(row: Row) -> None:
-    times = ", ".join(f"{way} {time:.2f}" for way, time in row.milliseconds.items())
-    losses = ", ".join(f"{way} {loss:.6f}" for way, loss in row.losses.items() if way != "bound")
-    column = ["SKI", "SKIP"] if row.model == "SKI" else [row.model]
-    known = [f"{one} {row.published[one]}" for one in column if one in row.published]
-    print(f"{row.case} {row.model} {row.dtype}, {row.trained} points trained")
-    print(f"  ms a step: {times}")
-    print(f"  last loss: {losses}")
-    print(f"  published, V100: {', '.join(known) or 'none'}; {'; '.join(row.remarks)}", flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, "device", "quick", "json")
     add = parser.add_argument
@@ -246,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         belongs_to = machine(options.device)
         for name, model, dtype in product(names, options.models, options.dtypes):
             rows.append(measure(name, chosen[name], model, dtype, options))
-            print_row(rows[-1])
+            print(words(asdict(rows[-1])), flush=True)
             found = {"machine": belongs_to, "device": options.device}
             save(options.json, {**found, "rows": [asdict(row) for row in rows]})
     if any("differs" in remark for row in rows for remark in row.remarks):

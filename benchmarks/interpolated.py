@@ -6,7 +6,6 @@ device.
 """
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ import batchkron as bk
 from benchmarks.core.checks import Array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import OURS, Contender, Effort, measure, next_to_peers
 from benchmarks.interpolation_data import InterpolatedData, SparseMatrices
 
@@ -115,11 +115,6 @@ def described(data: InterpolatedData, kind: str) -> dict[str, Any]:
     return {**found, "dtype": data.dtype.name, "kind": kind}
 
 
-def shown(row: dict[str, Any]) -> str:
-    sizes = "x".join(map(str, row["sizes"]))
-    return f"{row['kind']}, {sizes}, {row['points']}, {row['batch']}, {row['dtype']}"
-
-
 def all_data(
     options: argparse.Namespace, kinds: Sequence[str] = ("W",)
 ) -> Iterator[InterpolatedData]:
@@ -132,30 +127,20 @@ def all_data(
             yield InterpolatedData(matrices, batch, dtype, kind, rng)
 
 
-def cpu_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    effort = Effort(3, options.turn)
+def cpu_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for data in all_data(options, KINDS):
-        for row in measured(data, options.threads, effort):
-            seconds = row["seconds"].get(OURS, math.nan)
-            text = f"{shown(row)}, {row['threads']}: {seconds * 1e6:.0f} µs, "
-            text += f"{row.get('gain', math.nan):.2f} × {row.get('best_peer')}, "
-            yield text + f"{row['less_memory']:.0f} × less memory", row
+        yield from measured(data, options.threads, Effort(3, options.turn))
 
 
-def device_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+def device_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     from benchmarks.gpu.parts import interpolated as part
 
     for data in all_data(options):
         for kind in part.KINDS:
-            row = described(data, kind) | part.measured_row(data, kind)
-            took = row["ours"].get("microseconds", math.nan)
-            text = f"{shown(row)}: {took:.1f} µs, {took / row['floor']:.2f} × floor, "
-            text += f"gain {row.get('gain', math.nan):.2f}, "
-            less = f"{row.get('less_memory', math.nan):.0f} × less memory"
-            yield f"{text}{less} {row['ours'].get('reason', '')}", row
+            yield described(data, kind) | part.measured_row(data, kind)
 
 
-def segment_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+def segment_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The transpose alone: by the owners of cells, by the rule, with segments of some points."""
     from benchmarks.gpu.parts.interpolated import variant_time
 
@@ -167,10 +152,7 @@ def segment_rows(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, A
     ]
     for data in all_data(options):
         for way in ways:
-            row = described(data, "W transposed") | way | variant_time(data, way)
-            text = ", ".join(f"{name} {value}" for name, value in way.items())
-            took = f"{row.get('microseconds', math.nan):.1f} µs {row.get('reason', '')}"
-            yield f"{shown(row)}, {text or 'the rule'}: {took}", row
+            yield described(data, "W transposed") | way | variant_time(data, way)
 
 
 def main() -> int:
@@ -187,11 +169,10 @@ def main() -> int:
     options = parser.parse_args()
     on_cpu, rows = options.device == "cpu", []
     options.points = options.points or (20_000 if on_cpu else 500_000)
-    print("kind, grid, points, batch, dtype: time, gain over the best peer, memory")
     run = cpu_rows if on_cpu else segment_rows if options.segments else device_rows
-    for text, row in run(options):
+    for row in run(options):
         rows.append(row)
-        print(text, flush=True)
+        print(words(row), flush=True)
         save(options.json, {"machine": machine(options.device), "cells": rows})
     if on_cpu:
         gains = np.array([row["gain"] for row in rows if "gain" in row])

@@ -17,6 +17,7 @@ from batchkron.jax import kron_matmul
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import in_turn, medians
 from benchmarks.shapes import chain, square_shapes
 
@@ -114,14 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: list[Row] = []
     belongs_to = machine("cuda" if jax.default_backend() == "gpu" else "cpu")
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        print("microseconds, medians: " + ", ".join(CONTENDERS) + "; and the same in a loop")
         for dtype in options.dtype:
             for name in options.shapes:
-                row = measure(name, dtype, options.rounds)
-                figures = "".join(f"{time:10.1f}" for time in row.microseconds.values())
-                remark = f"  wrong: {', '.join(row.wrong)}" if row.wrong else ""
-                print(f"{name:12} {dtype:8}{figures}{remark}")
-                found.append(row)
+                found.append(measure(name, dtype, options.rounds))
+                print(words(asdict(found[-1])), flush=True)
                 save(options.json, {"machine": belongs_to, "rows": [asdict(row) for row in found]})
 
 

@@ -21,7 +21,7 @@ import batchkron as bk
 from benchmarks.core.checks import Array, Data, random_array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import earlier, machine, save
-from benchmarks.core.tables import groups, head, row
+from benchmarks.core.tables import groups, head, row, words
 from benchmarks.core.timing import (
     HOPELESS,
     OURS,
@@ -218,16 +218,6 @@ def _key(one: dict[str, Any]) -> Key:
     return tuple(one["pattern"]), one["batch"], one["dtype"], one["layout"], one["threads"]
 
 
-def line(cell: dict[str, Any]) -> str:
-    where = ", ".join(str(cell[name]) for name in ("pattern", *GROUP))
-    if "gain" not in cell:
-        return f"{where}: {cell['failed']}"
-    return (
-        f"{where}: {cell['seconds'][OURS] * 1e6:.0f} µs, {cell['gflops']:.1f} GFlop/s, "
-        f"{cell['gain']:.2f} × {cell['best_peer']}"
-    )
-
-
 def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     every = [one for one in rows if "gain" in one]
     parts = groups(every, lambda one: tuple(one[name] for name in GROUP))
@@ -260,7 +250,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for layout in LAYOUTS
     ]
     missing = [cell for cell in cells if any((*cell, count) not in rows for count in threads)]
-    print("pattern, batch, dtype, layout, threads: ours, gain over the best peer")
     done = 0
     for done, (pattern, batch, dtype, layout) in enumerate(missing):
         if time.perf_counter() - begun >= options.seconds:
@@ -269,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = list(measured(SparseData(pattern, batch, dtype, layout, rng), threads, effort))
         rows |= {_key(one): {**one, "commit": here.get("commit")} for one in found}
         save(options.json, {"machine": here, "cells": list(rows.values())})
-        print(*map(line, found), sep="\n", flush=True)
+        print(*map(words, found), sep="\n", flush=True)
     else:
         done = len(missing)
     print(f"\n{len(cells) - len(missing) + done} of {len(cells)} cells are there\n")

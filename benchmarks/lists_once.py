@@ -15,6 +15,7 @@ import batchkron as bk
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import in_turn, least, seconds_of, waiter
 
 CASES = (
@@ -87,7 +88,6 @@ def main() -> None:
     if not on_cpu:
         eager = eager_seconds(rng)
         print(f"batched_kron on 1000 products, an eager call: {eager * 1e6:.1f} µs")
-    print("(d,n)  dtype    pool    threads  batched_kron  built+applied  applied  gain  / applied")
     cases = CASES[:2] if options.quick else CASES
     for (modes, size), dtype, shares in product(cases, ("float64", "float32"), (True, False)):
         arguments = random_list(rng, modes, size, dtype, shares)
@@ -96,14 +96,10 @@ def main() -> None:
             if on_cpu:
                 bk.set_num_threads(count)
             times = measure(arguments, options.device)
-            once, built, applied = times.values()
-            pool = "shared" if shares else "own"
-            shown = f"{once * 1e6:9.0f} µs  {built * 1e6:10.0f} µs  {applied * 1e6:5.0f} µs"
-            ratios = f"{built / once:5.1f}  {once / applied:6.2f}"
-            print(f"({modes},{size})  {dtype}  {pool:6}  {count:7}  {shown}  {ratios}", flush=True)
-            case = {"modes": modes, "size": size, "dtype": dtype, "pool": pool}
-            products = len(arguments[1])
-            rows.append({**case, "products": products, "threads": count, "seconds": times})
+            case = {"modes": modes, "size": size, "dtype": dtype}
+            case |= {"pool": "shared" if shares else "own", "products": len(arguments[1])}
+            rows.append({**case, "threads": count, "seconds": times})
+            print(words(rows[-1]), flush=True)
     report = {"machine": machine(), "device": options.device, "eager": eager, "cells": rows}
     save(options.json, report)
 

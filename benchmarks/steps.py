@@ -20,6 +20,7 @@ from batchkron.solvers import evolve, steppers
 from batchkron.solvers.steppers.step_runner import MAX_STEPS, StepTimes
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import seconds_of
 
 
@@ -79,10 +80,10 @@ def step_seconds(problem: Any, case: Case, rounds: int, comm: Any = None) -> flo
     return statistics.median(run(steps)[1] for _ in range(rounds))
 
 
-def call_seconds(call: Callable[[int], object], wait: Callable[[], object], rounds: int) -> float:
+def call_seconds(call: Callable[[int], object], rounds: int) -> float:
 
     def seconds(count: int) -> float:
-        return seconds_of(lambda: [call(k) for k in range(count)], 1, wait)
+        return seconds_of(lambda: [call(k) for k in range(count)])
 
     count = 1
     while seconds(count) < _SECONDS / 8:
@@ -123,7 +124,6 @@ def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None
     if comm is not None:
         problem = distribute(problem, comm)
     module = array_module(problem.initial)
-    wait = (lambda: None) if module is np else module.cuda.get_current_stream().synchronize
     bk.set_num_threads(threads)
     found: dict[str, Any] = {"problem": case.problem, "level": case.level, "method": case.method}
     found |= {"rtol": case.rtol, "unknowns": unknowns, "threads": threads}
@@ -137,26 +137,13 @@ def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None
         return found if graph is None else {**found, "graph": graph}
     u = [module.asarray(problem.initial) + k for k in range(3)]
     t = problem.t0
-    rhs = call_seconds(lambda k: problem.rhs(t, u[k % 3], u[(k + 1) % 3]), wait, rounds)
+    rhs = call_seconds(lambda k: problem.rhs(t, u[k % 3], u[(k + 1) % 3]), rounds)
 
     def add(k: int) -> None:
         bk.linear_combination([1.0, 0.5], [u[k % 3], u[(k + 1) % 3]], u[(k + 2) % 3])
 
-    triad = call_seconds(add, wait, rounds)
+    triad = call_seconds(add, rounds)
     return {**found, "rhs": rhs, "floor": case.products * rhs + case.vectors / 3 * triad}
-
-
-def line(found: dict[str, Any]) -> str:
-    method = found["method"] + (" rtol" if found["rtol"] else "")
-    text = (
-        f"{found['problem']:15} {found['level']:2} {method:19} {found['unknowns']:9} unknowns "
-        f"{found.get('ranks', 1):3} ranks, {found['threads']:3} threads: "
-        f"step {1e6 * found['step']:9.1f} µs"
-    )
-    for beside in ("floor", "graph"):
-        if beside in found:
-            text += f", {beside} {1e6 * found[beside]:8.1f} µs, {found['step'] / found[beside]:.2f}"
-    return text
 
 
 def main() -> None:
@@ -181,7 +168,7 @@ def main() -> None:
         for threads in given.threads if given.device == "cpu" else given.threads[:1]:
             results.append(measure(case, given.device, threads, given.rounds, comm))
             if is_first:
-                print(line(results[-1]), flush=True)
+                print(words(results[-1]), flush=True)
     if is_first:
         save(given.output, {**machine(given.device), "cases": results})
 

@@ -25,6 +25,7 @@ from benchmarks import torch_compiling
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import in_turn, medians, nothing
 from benchmarks.shapes import chain, square_shapes
 from benchmarks.torch_compiling import compiled, operands, with_gradients
@@ -210,9 +211,7 @@ def best_ratio(microseconds: dict[str, float | None], kind: str = "") -> float |
 
 
 def print_rows(rows: Sequence[Row]) -> None:
-    for row in rows:
-        times = ", ".join(f"{who} {t:.1f}" for who, t in row.microseconds.items() if t is not None)
-        print(f"{row.name:>14} {row.dtype}: {times} µs; {'; '.join(row.remarks)}", flush=True)
+    print(*(words(asdict(row)) for row in rows), sep="\n", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

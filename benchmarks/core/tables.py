@@ -39,6 +39,23 @@ def groups(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[
     return found
 
 
+def words(record: Mapping[str, Any], is_time: bool = False) -> str:
+    """The names and values of a record in a line, seconds with their units."""
+    found = []
+    for name, value in record.items():
+        in_seconds = is_time or name == "seconds" or name.endswith("_seconds")
+        if isinstance(value, Mapping):
+            text = f"({words(value, in_seconds)})"
+        elif isinstance(value, list):
+            text = "; ".join(map(str, value))
+        elif isinstance(value, float):
+            text = duration(value) if in_seconds else f"{value:.3g}"
+        else:
+            text = str(value)
+        found.append(f"{name.replace('_', ' ')} {text}")
+    return ", ".join(found)
+
+
 def row(texts: Iterable[object]) -> str:
     return f"| {' | '.join(map(str, texts))} |"
 

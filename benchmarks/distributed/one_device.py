@@ -14,6 +14,7 @@ from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners, backend_on
 from batchkron.distributed.products.product_plan import make_plan
 from benchmarks.core.records import save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import Call
 
 REPEATS = 20
@@ -93,17 +94,12 @@ def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
     rate = 2 * stored.x.nbytes / (both - local)
     multiplies = stored.local.last - stored.local.first + 1
     name = f"{rows}: {P}^{N} {dtype}"
-    print(
-        f"{name:22} G = {G}: {multiplies} multiplies {1e3 * local:7.3f} ms, "
-        f"stored to owners {1e3 * both:7.3f} ms: {both / local:.2f} times "
-        f"({1e-12 * rate:.2f} TB/s), by the last multiply {1e3 * spread:7.3f} ms: "
-        f"{spread / local:.2f} times{'' if right else '  WRONG'}",
-        flush=True,
-    )
     record = {"case": name, "G": G, "multiplies": multiplies, "local_seconds": local}
     record |= {"stored_seconds": both, "ratio": both / local, "spread_seconds": spread}
     record |= {"spread_ratio": spread / local, "store_bytes_per_second": rate}
-    return record | {"right": right}
+    record["right"] = right
+    print(words(record), flush=True)
+    return record
 
 
 def _seconds(call: Call) -> float:

@@ -2,7 +2,6 @@
 
 import faulthandler
 import gc
-import math
 import statistics
 import sys
 import time
@@ -13,7 +12,7 @@ import numpy as np
 
 from batchkron.distributed import Communicator, NcclCommunicator, choose_device, world
 from batchkron.errors import BackendUnavailableError
-from benchmarks.core.tables import duration
+from benchmarks.core.tables import words
 
 REPEATS = 5  # times that a call is measured, after two that are not
 MAX_SECONDS = 4.0  # that the repeats of a call take, about
@@ -146,15 +145,5 @@ class Ranks:
         return self.records[-1]
 
     def report(self, **values: Any) -> dict[str, Any]:
-        self.say("  " + ", ".join(map(_shown, values.items())))
+        self.say("  " + words(values))
         return self.record(**values)
-
-
-def _shown(entry: tuple[str, Any]) -> str:
-    name, value = entry
-    if name.endswith("_seconds") or name == "seconds":
-        text = duration(value) if value is None or math.isfinite(value) else "–"
-        return text if name == "seconds" else f"{name.removesuffix('_seconds')} {text}"
-    if isinstance(value, float):
-        return f"{name.replace('_', ' ')} {value:.3g}"
-    return str(value) if isinstance(value, str) else f"{name.replace('_', ' ')} {value}"

@@ -24,6 +24,7 @@ from batchkron.backends.cuda.runtime.launch import batch_scalars
 from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import default_processes, save
+from benchmarks.core.tables import words
 from benchmarks.gpu.cases.sparse_cases import (
     FIRST,
     LAYOUTS,
@@ -119,14 +120,8 @@ def main() -> None:
     for case, dtype, kernels in work:
         own = list(measured(case, dtype, kernels))
         rows += own
-        chosen, best = own[0], min(own, key=lambda row: row["microseconds"])
-        print(
-            f"{case.name} {dtype}: chosen {chosen['microseconds']:.1f} µs (estimate "
-            f"{chosen['estimate']:.1f}), best {best['microseconds']:.1f} by {best['variant']}, "
-            f"{best['microseconds'] / best['floor']:.2f} × the floor, "
-            f"error {max(row['error'] for row in own):.1e}",
-            flush=True,
-        )
+        best = min(own, key=lambda row: row["microseconds"])
+        print(f"chosen: {words(own[0])}\nbest: {words(best)}", flush=True)
         device = device_name(cupy.cuda.Device().id)
         report = {"device": device, "copy": rate, "kernels": rows}
         save(options.measurements, report)
