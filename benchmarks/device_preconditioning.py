@@ -1,8 +1,4 @@
-"""Seconds of implicit steps with `auto` on a device beside the cores of its host.
-
-``python -m benchmarks.preconditioners --device cuda`` prints them; without a device those of the
-host alone. Times are of a clock, so that the machine has to be quiet.
-"""
+"""Seconds of implicit steps with `auto` on a device beside the cores of its host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""GMRES on hard equations: counts for each preconditioner, and times beside SciPy's ILU and LU.
-
-``python -m benchmarks.preconditioners --hard`` prints the counts, ``--peers`` the times.
-"""
+"""GMRES on hard equations: counts for each preconditioner, and times beside SciPy's ILU and LU."""
 
 from __future__ import annotations
 

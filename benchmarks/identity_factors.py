@@ -1,9 +1,4 @@
-"""Identities among factors: ``python -m benchmarks.identity_factors [--device cuda]``.
-
-I ⊗ A ⊗ I, A ⊗ I and I ⊗ A next to one strided batched multiply (numpy.matmul, or cupy.matmul, which
-is cuBLAS); and the terms of a spin chain, 12 products of 2 × 2 factors of which all but three are
-identities, as a sum next to SciPy's CSR matrix: bytes, time of a product, and of eigsh.
-"""
+"""Identities among factors: ``python -m benchmarks.identity_factors [--device cuda]``."""
 
 import math
 import sys

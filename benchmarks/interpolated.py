@@ -1,9 +1,4 @@
-"""Interpolated Kronecker products: ``python -m benchmarks.interpolated [--threads 1,2]``.
-
-W Wᵀ, the interpolation alone, and W (K_1 ⊗ … ⊗ K_N) Wᵀ, next to sparse matrices W with 4^N entries
-in a row, between which peers take batchkron's Kronecker product; with ``--device cuda`` on a
-device.
-"""
+"""Interpolated Kronecker products: ``python -m benchmarks.interpolated [--threads 1,2]``."""
 
 import argparse
 import sys

@@ -1,8 +1,4 @@
-"""Products of batchkron.jax: ``python -m benchmarks.jax_products [--dtype float32]``.
-
-A product, and it with all its gradients, next to a chain of JAX's operations, without TF32: one
-call that is waited for, and one of many in a loop of one compiled function.
-"""
+"""Products of batchkron.jax: ``python -m benchmarks.jax_products [--dtype float32]``."""
 
 import math
 from collections.abc import Callable, Sequence

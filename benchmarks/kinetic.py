@@ -1,7 +1,4 @@
-"""Kinetic problems: ``python -m benchmarks.kinetic [--asgard BUILD] [--json PATH]``.
-
-Times are the least of several calls, in turns, so that both sides of a ratio see the same machine.
-"""
+"""Kinetic problems: ``python -m benchmarks.kinetic [--asgard BUILD] [--json PATH]``."""
 
 import sys
 import time

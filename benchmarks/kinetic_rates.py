@@ -1,10 +1,4 @@
-"""Rates of kinetic waves next to the theory: ``python -m benchmarks.kinetic_rates [--json PATH]``.
-
-Runs the gallery's Vlasov-Poisson problems, by default on the sparse grid of level 6 with degree 2,
-fits the rate at which the field's norm decays or grows, and compares it with the roots of the
-dispersion relation (tests/support/dispersion.py). The status is 1 if a rate is further away than
-max(1 %, 1.5e-3), or than 1 % with ``--finer``.
-"""
+"""Rates of kinetic waves beside theory: ``python -m benchmarks.kinetic_rates [--json PATH]``."""
 
 import sys
 from collections.abc import Sequence

@@ -1,9 +1,4 @@
-"""Chains of Kronecker-sparse matrices: ``python -m benchmarks.kronecker_chains [--device cuda]``.
-
-Times of `KroneckerSparseChain.apply`, and of its factors one after another, which is the same where
-the chain multiplies no neighbours out. On a device there is also the chain on some vectors after
-others ("portions"), so few that those between the factors could stay in the second-level cache.
-"""
+"""Chains of Kronecker-sparse matrices: ``python -m benchmarks.kronecker_chains``."""
 
 import math
 import sys

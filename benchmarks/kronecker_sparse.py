@@ -1,8 +1,4 @@
-"""Kronecker-sparse matrices on a CPU: ``python -m benchmarks.kronecker_sparse [--threads 1,2]``.
-
-Next to einsum, matmul on permuted data (the "bmm" of Gonon, Zheng, Carrivain and Le, 2024, with its
-copies), CSR, BSR, and a dense matrix. A run measures what the file of --json lacks.
-"""
+"""Kronecker-sparse matrices on a CPU: ``python -m benchmarks.kronecker_sparse [--threads 1,2]``."""
 
 from __future__ import annotations
 
@@ -18,19 +14,11 @@ import scipy.sparse
 from threadpoolctl import threadpool_limits
 
 import batchkron as bk
+from benchmarks.core import timing
 from benchmarks.core.checks import Array, Data, random_array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import earlier, machine, save
 from benchmarks.core.tables import groups, head, row, words
-from benchmarks.core.timing import (
-    HOPELESS,
-    OURS,
-    Contender,
-    Effort,
-    measure,
-    next_to_peers,
-    seconds_of,
-)
 from benchmarks.patterns import LAYOUTS, Pattern, by_ratio, generated
 
 Key = tuple[Any, ...]  # a pattern, a batch, a dtype, a layout, and a number of threads
@@ -164,16 +152,16 @@ def bsr_matrix(values: Array) -> tuple[str, Any]:
 
 def second_call(call: Callable[[], Any]) -> float:
     call()
-    return seconds_of(call)
+    return timing.seconds_of(call)
 
 
-def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
+def contenders(data: SparseData) -> tuple[list[timing.Contender], dict[str, str]]:
     op = bk.KroneckerSparse(data.values, layout=data.layout)  # type: ignore[arg-type]
     apply = partial(op.apply, data.inputs[0], data.outputs[0])
     found = [
-        Contender(OURS, "operator", [apply]),
-        Contender("einsum", "", [einsum(data)], True),
-        Contender("permuted matmul", "", [permuted(data)], True),
+        timing.Contender(timing.OURS, "operator", [apply]),
+        timing.Contender("einsum", "", [einsum(data)], True),
+        timing.Contender("permuted matmul", "", [permuted(data)], True),
     ]
     ours, left_out = second_call(apply), {}
     for name, variant, matrix in (
@@ -186,12 +174,12 @@ def contenders(data: SparseData) -> tuple[list[Contender], dict[str, str]]:
         # whether a few vectors say that the matrix is far slower than ours, and takes long
         few = np.ones((matrix.shape[1], FEW), data.dtype)
         expected = second_call(partial(matrix.__matmul__, few)) * data.batch / FEW
-        if expected > max(2 * HOPELESS * ours, LONG):
+        if expected > max(2 * timing.HOPELESS * ours, LONG):
             left_out[name] = "hopeless: by a few vectors"
         else:
-            found.append(Contender(name, variant, [by_matrix(data, matrix)], True))
+            found.append(timing.Contender(name, variant, [by_matrix(data, matrix)], True))
     if op.shape[0] * op.shape[1] <= MAX_DENSE:
-        found.append(Contender("dense", "", [by_matrix(data, op.to_dense())], True))
+        found.append(timing.Contender("dense", "", [by_matrix(data, op.to_dense())], True))
     return found, left_out
 
 
@@ -200,15 +188,17 @@ def set_threads(count: int) -> None:
     threadpool_limits(count)
 
 
-def measured(data: SparseData, threads: list[int], effort: Effort) -> Iterator[dict[str, Any]]:
+def measured(
+    data: SparseData, threads: list[int], effort: timing.Effort
+) -> Iterator[dict[str, Any]]:
     set_threads(min(threads))
     chosen, left_out = contenders(data)
-    results = measure(chosen, data, threads, set_threads, effort)
+    results = timing.measure(chosen, data, threads, set_threads, effort)
     for count in threads:
-        found = next_to_peers(results, count)
+        found = timing.next_to_peers(results, count)
         found["failed"] = left_out | found["failed"]
         if "gain" in found:
-            seconds = found["seconds"][OURS]
+            seconds = found["seconds"][timing.OURS]
             found["gflops"] = 2e-9 * data.batch * math.prod(data.pattern) / seconds
         described = {"pattern": data.pattern, "batch": data.batch, "dtype": data.dtype.name}
         yield {**described, "layout": data.layout, **found}
@@ -239,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=counts, default=[256, 4096], help="numbers of vectors")
     options = parser.parse_args(arguments)
     threads = options.threads
-    effort, here = Effort(3, options.turn), machine()
+    effort, here = timing.Effort(3, options.turn), machine()
     report = earlier(options.json, here, "processor", "processors", "instruction_set")
     rows = {_key(one): one for one in report.get("cells", ())}
     cells = [
@@ -264,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{len(cells) - len(missing) + done} of {len(cells)} cells are there\n")
     chosen = [rows[key] for cell in cells for n in threads if (key := (*cell, n)) in rows]
     print("\n".join(standing(chosen)))
-    return int(any(OURS in row["failed"] for row in chosen))
+    return int(any(timing.OURS in row["failed"] for row in chosen))
 
 
 if __name__ == "__main__":

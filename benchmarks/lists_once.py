@@ -1,8 +1,4 @@
-"""Batch lists that are used once: ``python -m benchmarks.lists_once [--threads 1,2]``.
-
-By `batched_kron`, by a new operator, and by one that is there, with shared pools or matrices of
-each product's own; the least times of several in turn.
-"""
+"""Batch lists that are used once: ``python -m benchmarks.lists_once [--threads 1,2]``."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,11 +1,4 @@
-"""Iterations of GMRES with each preconditioner: ``python -m benchmarks.preconditioners``.
-
-Solves (I - c A) x = b for the operators A of a few equations on sparse grids, one line per equation
-and level, one column per preconditioner. Counts, no times: any machine gives the same figures, up
-to an iteration. ``--hard`` prints the same for harder equations, ``--large`` for `auto` on
-finer grids of these, ``--peers`` times beside SciPy's,
-``--device`` times on a device beside its host's.
-"""
+"""Iterations of GMRES with each preconditioner: ``python -m benchmarks.preconditioners``."""
 
 import sys
 from collections.abc import Sequence

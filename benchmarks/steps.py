@@ -1,9 +1,4 @@
-"""Whole steps of `evolve` beside what they are made of: ``python -m benchmarks.steps``.
-
-A step is what the run's own records say, of the last three quarters of its steps. Beside it stand,
-on the CPU, its right-hand sides and the vectors between them at the bandwidth of a + s b; on a
-device, the step as one captured graph that is replayed without Python.
-"""
+"""Whole steps of `evolve` beside what they are made of: ``python -m benchmarks.steps``."""
 
 import statistics
 from collections.abc import Callable

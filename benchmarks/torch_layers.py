@@ -1,9 +1,4 @@
-"""Functions of batchkron.torch: ``python -m benchmarks.torch_layers [--device cuda]``.
-
-What a call costs beside our own on arrays; and a product with all its gradients next to a chain of
-torch's operations, the same under torch.compile, and linear_operator. A figure is the median over
-rounds in turn; each result and each gradient is compared once with the chain in float64.
-"""
+"""Functions of batchkron.torch: ``python -m benchmarks.torch_layers [--device cuda]``."""
 
 import importlib
 import math

@@ -1,10 +1,4 @@
-"""A vision transformer with Kronecker-sparse layers: ``python -m benchmarks.vit [--device cuda]``.
-
-Section 4 of Gonon, Zheng, Carrivain and Le, "Fast inference with Kronecker-sparse matrices" (2024).
-"dense" are layers with the matrices of the chains, "bmm" chains by permutations and torch.bmm,
-"ours" KroneckerSparseLinear, of which the first feed-forward layer has its GELU; all have the same
-weights. Published are ratios to "dense" (tables 4 and 7) and shares of feed-forward layers (6).
-"""
+"""Section 4 of Gonon, Zheng, Carrivain and Le (2024): ``python -m benchmarks.vit``."""
 
 import argparse
 import copy

@@ -13,27 +13,12 @@ from typing import Any
 
 from benchmarks.core.records import machine, save
 from benchmarks.core.tables import groups
+from benchmarks.gpu import compiling
 from benchmarks.gpu.cases.list_cases import HUGE
-from benchmarks.gpu.compiling import (
-    Job,
-    compile_all,
-    compile_atomic,
-    compile_batch,
-    compile_function,
-    compile_functions,
-    compile_kron,
-    compile_sparse,
-)
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
+from benchmarks.gpu.report import standing
 from benchmarks.gpu.report.report import Cell, absences, missed, show
-from benchmarks.gpu.report.standing import (
-    print_standings,
-    sparse_standing,
-    standing_lines,
-    standings_of,
-    wrong_results,
-)
 from benchmarks.standings import standing_records
 
 
@@ -42,7 +27,7 @@ def need_cupy() -> None:
         sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
 
 
-def jobs(choices: Sequence[Choice]) -> list[Job]:
+def jobs(choices: Sequence[Choice]) -> list[compiling.Job]:
     parts = groups(choices, lambda one: one.part)
 
     def of(*names: str) -> list[Choice]:
@@ -59,12 +44,15 @@ def jobs(choices: Sequence[Choice]) -> list[Job]:
     lists += largest_first(of("batches"))
     sparse = groups(of("kronecker-sparse"), lambda one: (one.dtype, one.case.layout))
     return [
-        *(partial(compile_atomic, c.case, c.dtype) for c in of("atomic")),
-        *(partial(compile_batch, c.case, c.dtype) for c in lists),
-        *(partial(compile_kron, *one) for one in dict.fromkeys(kron + ablation)),
-        *(partial(compile_functions, *one) for one in ablation),
-        *(partial(compile_function, c.case.shape, c.dtype) for c in of("random")),
-        *(partial(compile_sparse, [c.case for c in own], k[0]) for k, own in sparse.items()),
+        *(partial(compiling.compile_atomic, c.case, c.dtype) for c in of("atomic")),
+        *(partial(compiling.compile_batch, c.case, c.dtype) for c in lists),
+        *(partial(compiling.compile_kron, *one) for one in dict.fromkeys(kron + ablation)),
+        *(partial(compiling.compile_functions, *one) for one in ablation),
+        *(partial(compiling.compile_function, c.case.shape, c.dtype) for c in of("random")),
+        *(
+            partial(compiling.compile_sparse, [c.case for c in own], k[0])
+            for k, own in sparse.items()
+        ),
     ]
 
 
@@ -104,7 +92,7 @@ def ablate(options: Namespace) -> int:
     began = time.perf_counter()
     alternately = partial(partial, ablation.compile_with_and_without, families=tuple(families))
     found_jobs = [*ablation.sparse_jobs(cells, families), *map(alternately, jobs(others))]
-    compile_all(found_jobs, options.processes)
+    compiling.compile_all(found_jobs, options.processes)
     report: dict[str, Any] = {"machine": machine("cuda", options.commit), "gains": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     found = report["gains"]
@@ -154,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             count_energy()
         except EnergyError as error:
             sys.exit(f"--energy: {error}")
-    failures = compile_all(jobs(options.choices), options.processes)
+    failures = compiling.compile_all(jobs(options.choices), options.processes)
     report: dict[str, Any] = {"machine": machine("cuda", options.commit), "cells": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     report["failures_to_compile"] = failures
@@ -169,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.random:
         return finish_random(options, report, cells, began)
     report["missed"] = missed(cells)
-    report["sparse_standing"] = sparse_standing(cells)
+    report["sparse_standing"] = standing.sparse_standing(cells)
     if options.profile:
         show_profiles(report, options.profile_seconds)
     report["seconds"] = time.perf_counter() - began
@@ -179,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_absences(cells)
     if report["sparse_standing"]:
         print("\n## Kronecker-sparse matrices\n")
-        print("\n".join(standing_lines(report["sparse_standing"])))
+        print("\n".join(standing.standing_lines(report["sparse_standing"])))
     print(f"\n{report['seconds']:.0f} s in all")
     return int(any(cell.microseconds is None for cell in cells))
 
@@ -187,14 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def finish_random(
     options: Namespace, report: dict[str, Any], cells: Sequence[Cell], began: float
 ) -> int:
-    standings = standings_of([choice.case for choice in options.choices], cells)
-    wrong = wrong_results(cells)
+    standings = standing.standings_of([choice.case for choice in options.choices], cells)
+    wrong = standing.wrong_results(cells)
     report |= {"shapes": options.random, "seed": options.seed, "limit_mib": options.limit}
     report |= {"standings": standing_records(standings), "wrong": wrong}
     report["seconds"] = time.perf_counter() - began
     save(options.json, report)
     print_absences(cells)
-    print_standings(standings, wrong)
+    standing.print_standings(standings, wrong)
     print(f"\n{options.random} shapes of seed {options.seed}, {report['seconds']:.0f} s in all")
     return int(bool(wrong))
 

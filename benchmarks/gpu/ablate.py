@@ -1,8 +1,4 @@
-"""What each family of kernels is worth: cells whose plan has it, with and without it.
-
-Nobody else is measured. A result without a family is compared with the one before, elementwise.
-Several families whose names are joined by + are switched off together.
-"""
+"""What each family of kernels is worth: cells whose plan has it, with and without it."""
 
 import fnmatch
 import math

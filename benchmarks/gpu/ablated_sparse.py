@@ -17,15 +17,7 @@ from batchkron.backends.cuda.kron_sparse.tiles.tile import KEPT_VALUES
 from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, programs_of
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
-from benchmarks.gpu.cases.sparse_cases import (
-    FIRST,
-    LARGE,
-    LAYOUTS,
-    SMALL,
-    SPARSE_DTYPES,
-    SparseCase,
-    shape_of,
-)
+from benchmarks.gpu.cases import sparse_cases as cases
 from benchmarks.gpu.options import Choice
 
 PART = "kronecker-sparse"
@@ -39,22 +31,22 @@ WAYS = LIBRARY, TRANSPOSED, KEPT_VALUES, PREPARED, UNITS
 
 
 def choices(dtype: str | None) -> list[Choice]:
-    small = (*FIRST, *SMALL, *LARGE)
-    cases = [
-        (one, SparseCase(pattern, layout))
-        for one in (*SPARSE_DTYPES, PRECISION)
-        for pattern in (FIRST if one == PRECISION else small)
-        for layout in LAYOUTS
+    small = (*cases.FIRST, *cases.SMALL, *cases.LARGE)
+    chosen = [
+        (one, cases.SparseCase(pattern, layout))
+        for one in (*cases.SPARSE_DTYPES, PRECISION)
+        for pattern in (cases.FIRST if one == PRECISION else small)
+        for layout in cases.LAYOUTS
         if dtype in (None, one)
     ]
-    return [Choice(PART, case.name, one, case) for one, case in cases]
+    return [Choice(PART, case.name, one, case) for one, case in chosen]
 
 
 def shape_in(choice: Choice) -> SparseShape:
     if choice.dtype != PRECISION:
-        return shape_of(choice.case, choice.dtype)
+        return cases.shape_of(choice.case, choice.dtype)
     products = PRODUCTS[PRECISION] if is_enabled(UNITS) else 0
-    return replace(shape_of(choice.case, "float32"), products=products)
+    return replace(cases.shape_of(choice.case, "float32"), products=products)
 
 
 def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:

@@ -1,11 +1,4 @@
-"""Every way to write a product out, timed: what the choice among families is founded on.
-
-    python -m benchmarks.gpu.explicit_variants [--case NAME ...] [--seconds S] [--json PATH]
-
-times kernels of each family of explicit products, in some variants, on the cells of the benchmark's
-part "explicit", beside the driver's fill of the same memory and its copy from one half of it to the
-other. A rate counts what is read, each matrix once, and what is written.
-"""
+"""Every way to write a product out, timed: what the choice among families is founded on."""
 
 import math
 import time

@@ -1,8 +1,4 @@
-"""Time single kernels of Kron-Matmuls on the device: what `benchmarks.gpu.fit` fits costs to.
-
-Of runs of neighbouring modes of the benchmark's products and of random ones, the kernel of least
-estimate of each family, and some near it. Large vectors do not come from a cache.
-"""
+"""Time single kernels of Kron-Matmuls on the device: what `benchmarks.gpu.fit` fits costs to."""
 
 import datetime
 import math

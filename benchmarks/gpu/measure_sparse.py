@@ -25,13 +25,7 @@ from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import default_processes, save
 from benchmarks.core.tables import words
-from benchmarks.gpu.cases.sparse_cases import (
-    FIRST,
-    LAYOUTS,
-    SPARSE_DTYPES,
-    SparseCase,
-    shape_of,
-)
+from benchmarks.gpu.cases import sparse_cases as cases
 from benchmarks.gpu.compiling import compile_all, compile_program
 from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
 
@@ -67,7 +61,7 @@ def kind_of(kernel: Kernel) -> tuple[Any, ...]:
     return "tiles", cut.atom, cut.kept > 0, cut.blocks * cut.threads > MANY_THREADS
 
 
-def measured(case: SparseCase, dtype: str, kernels: Sequence[Kernel]) -> Iterator[Any]:
+def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> Iterator[Any]:
     data = SparseData(case, dtype)
     device = cupy.cuda.Device().id
     scalars = batch_scalars(sum_dtype(dtype))(1, False)
@@ -101,14 +95,16 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("measurements", type=Path)
     parser.add_argument("--variants", type=int, default=12)
-    parser.add_argument("--dtype", choices=SPARSE_DTYPES, action="append")
+    parser.add_argument("--dtype", choices=cases.SPARSE_DTYPES, action="append")
     options = parser.parse_args()
     begun = time.perf_counter()
     limits = device_limits(cupy.cuda.Device().id)
     work = [
-        (case, dtype, chosen_kernels(shape_of(case, dtype), limits, options.variants))
-        for dtype in options.dtype or SPARSE_DTYPES
-        for case in (SparseCase(pattern, layout) for pattern in FIRST for layout in LAYOUTS)
+        (case, dtype, chosen_kernels(cases.shape_of(case, dtype), limits, options.variants))
+        for dtype in options.dtype or cases.SPARSE_DTYPES
+        for case in (
+            cases.SparseCase(one, layout) for one in cases.FIRST for layout in cases.LAYOUTS
+        )
     ]
     programs = dict.fromkeys(kernel.program for _, _, kernels in work for kernel in kernels)
     jobs = [partial(compile_program, program) for program in programs]

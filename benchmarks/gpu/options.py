@@ -9,18 +9,7 @@ from typing import Any
 
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import default_processes
-from benchmarks.gpu.cases.cases import (
-    ABLATION,
-    BATCHES,
-    DTYPES,
-    EXPLICIT,
-    KRON,
-    PDE,
-    PRECISION,
-    PRECISIONS,
-    SMALL_BATCHES,
-    TUNED,
-)
+from benchmarks.gpu.cases import cases as known
 from benchmarks.gpu.cases.list_cases import LISTS
 from benchmarks.gpu.cases.sparse_cases import SPARSE_DTYPES, sparse_cases
 from benchmarks.gpu.cases.sweep_cases import SWEEPS
@@ -58,23 +47,20 @@ class Choice:
 
 def all_choices() -> list[Choice]:
     found = [Choice(part, part, "float64", None) for part in ("start", "latency")]
+    both, lists = known.DTYPES, known.BATCHES + known.SMALL_BATCHES
+    tuned = [one for one in known.KRON + known.PDE + lists if one.name in known.TUNED]
     named: list[tuple[str, str, Any, Sequence[str]]] = [
-        *(("kron", case.name, case, DTYPES) for case in KRON),
-        *(("precision", case.name, case, tuple(case.figures)) for case in PRECISION),
-        *(("pde", case.name, case, DTYPES) for case in PDE),
-        *(("batches", case.name, case, tuple(case.figures)) for case in BATCHES + SMALL_BATCHES),
-        *(("atomic", case.name, case, tuple(case.figures)) for case in BATCHES),
-        *(("lists", case.name, case, DTYPES) for case in LISTS),
-        *(("sweeps", case.name, case, DTYPES) for case in SWEEPS),
+        *(("kron", case.name, case, both) for case in known.KRON),
+        *(("precision", case.name, case, tuple(case.figures)) for case in known.PRECISION),
+        *(("pde", case.name, case, both) for case in known.PDE),
+        *(("batches", case.name, case, tuple(case.figures)) for case in lists),
+        *(("atomic", case.name, case, tuple(case.figures)) for case in known.BATCHES),
+        *(("lists", case.name, case, both) for case in LISTS),
+        *(("sweeps", case.name, case, both) for case in SWEEPS),
         *(("kronecker-sparse", case.name, case, SPARSE_DTYPES) for case in sparse_cases()),
-        *(("explicit", squares(*sizes).name, sizes, DTYPES) for sizes in EXPLICIT),
-        *(("ablation", one[0].name, one, DTYPES) for one in ABLATION),
-        *(("tune", case.name, case, DTYPES) for case in KRON + PDE if case.name in TUNED),
-        *(
-            ("tune", case.name, case, tuple(case.figures))
-            for case in BATCHES + SMALL_BATCHES
-            if case.name in TUNED
-        ),
+        *(("explicit", squares(*sizes).name, sizes, both) for sizes in known.EXPLICIT),
+        *(("ablation", one[0].name, one, both) for one in known.ABLATION),
+        *(("tune", case.name, case, tuple(case.figures)) for case in tuned),
     ]
     found += [Choice(part, name, dtype, case) for part, name, case, own in named for dtype in own]
     return found
@@ -93,7 +79,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     pattern = "as --list prints it, or a pattern such as '1024: 8^*'; may be repeated"
     add("--part", action="append", choices=PARTS, help=default)
     add("--case", action="append", metavar="NAME", help=pattern)
-    add("--dtype", choices=("float16", *DTYPES, *PRECISIONS), help="all by default")
+    add("--dtype", choices=("float16", *known.DTYPES, *known.PRECISIONS), help="all by default")
     add("--random", type=int, metavar="N", help="N shapes drawn at random, and no other cells")
     add("--limit", type=float, default=512.0, metavar="MIB", help="data of a random shape")
     add("--list", action="store_true", help="print the cells and end")

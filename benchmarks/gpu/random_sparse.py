@@ -1,8 +1,4 @@
-"""Random Kronecker-sparse matrices next to torch, and all ways in which ours might be computed.
-
-``python -m benchmarks.gpu.random_sparse --random 60 --json FILE``; a ratio is the time of the best
-peer over ours. Vectors are random, and so are the patterns (``--seed``).
-"""
+"""Random Kronecker-sparse matrices next to torch, and all ways in which ours might be computed."""
 
 import math
 import statistics

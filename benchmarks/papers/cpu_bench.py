@@ -7,16 +7,9 @@ from typing import Any
 import numpy as np
 
 import batchkron as bk
+from benchmarks import kronecker_sparse
 from benchmarks.core.records import machine
 from benchmarks.core.timing import OURS, Call
-from benchmarks.kronecker_sparse import (
-    SparseData,
-    bsr_matrix,
-    by_matrix,
-    csr_matrix,
-    einsum,
-    permuted,
-)
 from benchmarks.papers.measuring import Bench, Problem
 from benchmarks.papers.results import ALONE
 
@@ -34,7 +27,7 @@ class CpuBench(Bench):
         x = given.few[given.repeated]
         if layout == "batch-last":
             x = np.ascontiguousarray(x.T)
-        data = SparseData.of(pattern, layout, values, x)
+        data = kronecker_sparse.SparseData.of(pattern, layout, values, x)
 
         def ours() -> Call:
             op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
@@ -42,13 +35,13 @@ class CpuBench(Bench):
 
         def dense() -> Call:
             op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
-            return by_matrix(data, op.to_dense())
+            return kronecker_sparse.by_matrix(data, op.to_dense())
 
         def bsr() -> Call:
-            _, matrix = bsr_matrix(values)
+            _, matrix = kronecker_sparse.bsr_matrix(values)
             if matrix is None:
                 raise MemoryError("blocks with too many zeros")
-            return by_matrix(data, matrix)
+            return kronecker_sparse.by_matrix(data, matrix)
 
         def alone() -> Call:
             blocks = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
@@ -61,11 +54,11 @@ class CpuBench(Bench):
 
         return {
             OURS: ours,
-            "einsum": lambda: einsum(data),
-            "bmm": lambda: permuted(data),
+            "einsum": lambda: kronecker_sparse.einsum(data),
+            "bmm": lambda: kronecker_sparse.permuted(data),
             "bsr": bsr,
             "dense": dense,
-            "sparse": lambda: by_matrix(data, csr_matrix(values)),
+            "sparse": lambda: kronecker_sparse.by_matrix(data, kronecker_sparse.csr_matrix(values)),
             ALONE: alone,
         }
 

@@ -1,8 +1,4 @@
-"""Crank-Nicolson steps of diffusion-2d next to ASGarD: `python -m benchmarks.sparse_grid.implicit`.
-
-Each solver takes the largest power of ten as tolerance for which the state at the end has a
-relative error of at most 1e-6 against a far smaller tolerance; the fastest ones are compared.
-"""
+"""Crank-Nicolson steps next to ASGarD: `python -m benchmarks.sparse_grid.implicit`."""
 
 import os
 import statistics

@@ -1,8 +1,4 @@
-"""Interpolated Kronecker products on a device, next to sparse matrices of cuSPARSE and torch.
-
-Three products with vectors as columns: W, its transpose, and W (K_1 ⊗ … ⊗ K_N) Wᵀ, in which peers
-take our Kronecker product on the grid.
-"""
+"""Interpolated Kronecker products on a device, next to sparse matrices of cuSPARSE and torch."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,8 +1,4 @@
-"""Batch lists as gathers, batched multiplies and sums: what one writes without a kernel for them.
-
-All blocks of x and all factors are gathered, each mode is one batch of multiplies that leaves the
-next mode in front, and the products of an output are added.
-"""
+"""Batch lists as gathers, batched multiplies and sums: what one writes without a kernel."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
