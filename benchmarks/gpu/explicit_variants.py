@@ -1,6 +1,5 @@
 """Every way to write a product out, timed: what the choice among families is founded on."""
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -16,11 +15,12 @@ from batchkron.backends.cuda.explicit.plan import write_product
 from batchkron.backends.cuda.explicit.tiles import TILES, TileVariant
 from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.runtime.device import current_device, device_limits
-from benchmarks.core.device_timing import CACHE_BYTES, random_array, timed
+from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
 from benchmarks.gpu.cases.cases import DTYPES, EXPLICIT
 from benchmarks.gpu.cases.floors import explicit_bytes, explicit_traffic
+from benchmarks.gpu.data import ExplicitSubject
 from benchmarks.shapes import squares
 
 KIB = 1 << 10
@@ -55,10 +55,8 @@ def in_order(values: Sequence[Any]) -> list[Any]:
 
 def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
     """A record for each kernel; results are compared with those of CuPy, bit by bit."""
-    matrices = [random_array((n, n), dtype, seed) for seed, n in enumerate(sizes)]
-    written = explicit_bytes(sizes, dtype)
-    side = math.prod(sizes)
-    outs = [cupy.empty((side, side), dtype) for _ in range(max(1, min(4, CACHE_BYTES // written)))]
+    subject, written = ExplicitSubject(sizes, dtype), explicit_bytes(sizes, dtype)
+    matrices, outs = subject.matrices, subject.outs
     device, halves = current_device(), matrices
     if len(matrices) == 4:
         halves = [cupy.kron(*matrices[:2]), cupy.kron(*matrices[2:])]

@@ -4,7 +4,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -26,15 +26,13 @@ from benchmarks.core.tables import groups, table
 from benchmarks.gpu.cases.sparse_cases import PEAKS, SparseCase, cells_of, drawn_patterns, shape_of
 from benchmarks.gpu.compiling import compile_all, compile_program
 from benchmarks.gpu.data import free_memory
-from benchmarks.gpu.parts.kron_sparse import MAX_DENSE_BYTES, SparseData
+from benchmarks.gpu.parts.kron_sparse import TOO_LONG, SparseData, peer_calls, too_long
 from benchmarks.gpu.peers import torch_chain
-from benchmarks.gpu.peers.torch_sparse import MAKERS
 from benchmarks.gpu.sparse_ways import WayPart, calls_of, parts_of
 
 PEERS = ("bmm", "einsum", "dense")
 LENGTH, REPLAYS = 1000.0, 3  # µs of a graph, and how often it is replayed
 NEAR = 1.2  # ours, and peers this close to the fastest one, are timed a second time
-TOO_LONG = 4.0  # what takes this many times as long as ours is not timed
 NOISE = 400.0  # µs more that a call from Python may take, which graphs do without
 EQUAL = 0.97  # ratio from which ours counts as the fastest: its time is 3 % above the best one's
 LEAST = 0.85  # the ratio that no cell may be below
@@ -59,20 +57,6 @@ def microseconds(calls: Sequence[Call], on: On, limit: float = math.inf) -> floa
     return math.inf
 
 
-def peer_calls(data: SparseData, ours: float) -> Iterator[tuple[str, Callable[[], list[Call]]]]:
-    """The peers that may be about as fast as ours, and what makes their calls."""
-    case, dtype = data.case, data.dtype
-    values = torch_chain.tensor(cupy.asarray(data.values))
-    inputs = [torch_chain.tensor(x) for x, _ in data.pairs]
-    for name in PEERS:
-        if name == "dense":
-            is_large = case.rows * case.columns * np.dtype(dtype).itemsize > MAX_DENSE_BYTES
-            if is_large or 1e6 * case.dense_flops / PEAKS[dtype] > TOO_LONG * ours:
-                continue
-        make = partial(MAKERS[name], torch_chain.torch, values, layout=case.layout)
-        yield name, lambda make=make: [make(x=x) for x in inputs]  # type: ignore[misc]
-
-
 def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -> Row:
     data = SparseData(case, dtype)
     calls = data.calls()
@@ -80,7 +64,8 @@ def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -
     calls[-1]()
     error = data.error()
     ours = microseconds(calls, torch_chain.on)
-    makers = dict(peer_calls(data, ours))
+    slow = too_long(case, dtype, ours)
+    makers = peer_calls(data, [name for name in PEERS if name != "dense" or not slow])
     limit = TOO_LONG * ours
     peers = {name: microseconds(make(), torch_chain.on, limit) for name, make in makers.items()}
     for name in [one for one, found in peers.items() if found < NEAR * min(ours, *peers.values())]:

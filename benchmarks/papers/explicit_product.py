@@ -193,12 +193,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "json", "plot", "seconds", seconds=300.0)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
     options = parser.parse_args(arguments)
-    report: dict[str, Any] = {"cells": {}} | earlier(options.json, {})
-    if options.device:
+    report: dict[str, Any] = {"cells": {}}
+    if options.device is None:
+        report |= earlier(options.json, {})
+    else:
         products = CudaProducts() if options.device == "cuda" else CpuProducts()
-        known = report.get("machine", products.machine)["device"]
-        if known != products.machine["device"]:
-            sys.exit(f"{options.json} has times of {known}: give another file by --json")
+        report |= earlier(options.json, products.machine, "device")
         report |= {"machine": products.machine, "ceilings": products.ceilings}
         for text in measure(products, report, options.seconds):
             print(text, flush=True)

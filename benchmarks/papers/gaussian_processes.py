@@ -252,14 +252,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.epochs < 2:
         parser().error("--epochs must be 2 or more: the first step is not timed")
     chosen = QUICK if options.quick else {name: CASES[name] for name in options.cases}
-    report: dict[str, Any] = {"cells": {}} | earlier(options.json, {})
+    here = machine(options.device) if options.device else {}
+    kept = earlier(options.json, here, *(("device", "processor") if here else ()))
+    report: dict[str, Any] = {"cells": {}, **kept}
     if options.device:
-        belongs_to = machine(options.device)
-        here = belongs_to.get("device", belongs_to.get("processor"))
-        known = report.get("device", here)
-        if known != here:
-            sys.exit(f"{options.json} has times of {known}: give another file by --json")
-        report |= {"machine": belongs_to, "device": here}
+        report |= {"machine": here, "device": here.get("device", here.get("processor"))}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
             for text in measure_missing(report, chosen, options):

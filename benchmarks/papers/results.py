@@ -73,7 +73,6 @@ class Results:
         self.cells: dict[Key, Cell] = {}
         report = earlier(path, self.machine, *(("device",) if machine else ()))
         self.machine = {**report.get("machine", {}), **self.machine}
-        self.more = {k: v for k, v in report.items() if k not in ("machine", "cells")}
         for given in report.get("cells", ()):
             known = {one.name: given[one.name] for one in fields(Cell) if one.name in given}
             cell = Cell(**{**known, "pattern": tuple(given["pattern"])})
@@ -86,6 +85,6 @@ class Results:
         self.cells[cell.key] = cell
         if self.path is not None:
             cells = [vars(cell) for cell in self.cells.values()]
-            report = {"machine": self.machine, **self.more, "cells": cells}
+            report = {"machine": self.machine, "cells": cells}
             text = json.dumps(report, ensure_ascii=False)
             save_text(self.path, text.replace('{"pattern"', '\n{"pattern"'))  # a cell a line

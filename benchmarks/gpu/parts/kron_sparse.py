@@ -1,6 +1,6 @@
 """Kronecker-sparse matrices next to what torch offers: batched and dense multiplies, CSR, BSR."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -95,31 +95,40 @@ def sparse_cells(choice: Choice) -> Iterator[Cell]:
 def peers_of(data: SparseData, ours: float | None) -> dict[str, dict[str, Any]]:
     if absent := torch_chain.missing():
         return {name: {"reason": absent} for name in PEERS}
-    values = torch_chain.tensor(cupy.asarray(data.values))
-    inputs = [torch_chain.tensor(x) for x, _ in data.pairs]
-    found = {}
+    found, makers = {}, peer_calls(data, PEERS.values())
     for name, maker in PEERS.items():
-        make = partial(MAKERS[maker], torch_chain.torch, values, layout=data.case.layout)
-        found[name] = _peer(data, name, partial(_bound, make, inputs), ours)
+        found[name] = _peer(data, name, makers[maker], ours)
         data.result = None
         torch_chain.torch.cuda.empty_cache()
     return found
 
 
-def _bound(make: Callable[..., Call], inputs: Sequence[Any]) -> list[Call]:
-    return [make(x=x) for x in inputs]
+def peer_calls(data: SparseData, names: Iterable[str]) -> dict[str, Callable[[], list[Call]]]:
+    """What makes the calls of torch's ways, on the same vectors as ours."""
+    values = torch_chain.tensor(cupy.asarray(data.values))
+    inputs = [torch_chain.tensor(x) for x, _ in data.pairs]
+    torch, layout = torch_chain.torch, data.case.layout
+
+    def calls(name: str) -> list[Call]:
+        return [MAKERS[name](torch, values, x, layout) for x in inputs]
+
+    return {name: partial(calls, name) for name in names}
+
+
+def too_long(case: SparseCase, dtype: str, ours: float | None) -> str:
+    """Why the dense multiply is not measured, if so."""
+    if case.rows * case.columns * np.dtype(dtype).itemsize > MAX_DENSE_BYTES:
+        return "not measured: the dense matrix is too large"
+    if ours is not None and 1e6 * case.dense_flops / PEAKS[dtype] > TOO_LONG * ours:
+        return f"not measured: its flops take {TOO_LONG:g} times as long as ours"
+    return ""
 
 
 def _peer(
     data: SparseData, name: str, make: Callable[[], Sequence[Call]], ours: float | None
 ) -> dict[str, Any]:
-    case, dtype = data.case, data.dtype
-    if name == "dense":
-        if case.rows * case.columns * np.dtype(dtype).itemsize > MAX_DENSE_BYTES:
-            return {"reason": "not measured: the dense matrix is too large"}
-        least = 1e6 * case.dense_flops / PEAKS[dtype]
-        if ours is not None and least > TOO_LONG * ours:
-            return {"reason": f"not measured: its flops take {TOO_LONG:g} times as long as ours"}
+    if name == "dense" and (reason := too_long(data.case, data.dtype, ours)):
+        return {"reason": reason}
 
     def keep(call: Call) -> None:
         data.result = None  # the memory of the last one
