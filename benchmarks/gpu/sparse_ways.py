@@ -15,6 +15,7 @@ import numpy as np
 
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_launch import launch_of
+from batchkron.backends.cuda.kron_sparse import library
 from batchkron.backends.cuda.kron_sparse.block_transposition import block_transposition
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape
 from batchkron.backends.cuda.kron_sparse.stored import stored_shape
@@ -74,52 +75,31 @@ def _kernels(name: str, shape: SparseShape, limits: DeviceLimits, count: int) ->
 
 
 def _library(shape: SparseShape, turned: SparseShape) -> Iterator[WayPart]:
-    a, b, c, d, N = shape.a, shape.b, shape.c, shape.d, shape.columns
-    is_first, unit = shape.inner == 1, max(1, WORD // shape.itemsize)
-    row = round_up(c, unit)
+    a, b, c, d = shape.a, shape.b, shape.c, shape.d
+    unit = max(1, WORD // shape.itemsize)
+    row, blocks = round_up(c, unit), a * d
 
     def part(name: str, products: MatrixProducts, stored: tuple[int, ...], *sizes: int) -> WayPart:
         work = products.m * products.n * products.k * products.count * products.batches
         return WayPart(name, products, stored, (sizes[0], sizes[1]), work)
 
-    if is_first:
-        for name, before, after in (("blocks", c, b), ("padded", row, round_up(b, unit))):
-            if name == "padded" and (before, after) == (c, b):
-                continue
-            products = MatrixProducts(
-                m=b, n=N, k=before, count=a * d, batches=1,
-                steps=(row, a * d * before, a * d * after), strides=(b * row, before, after),
-                jumps=(0, 0, 0), transposed=(True, False), values_first=True,
-            )  # fmt: skip
-            yield part(name, products, (a * d, b, row), a * d * before, a * d * after)
+    along: Any = library._along_first_axis if shape.inner == 1 else library._along_last_axis
+    if shape.inner == 1:
+        yield part("blocks", along(turned, row), (blocks, b, row), blocks * c, blocks * b)
+        after = round_up(b, unit)
+        if (row, after) != (c, b):
+            padded = along(replace(turned, c=row), row)
+            steps, strides = (row, blocks * row, blocks * after), (b * row, row, after)
+            padded = replace(padded, steps=steps, strides=strides)
+            yield part("padded", padded, (blocks, b, row), blocks * row, blocks * after)
     else:
-        fewer, more = sorted((a, d))
-        of_j, of_i = (N, b * row, N), (c * d * N, d * b * row, b * d * N)
-        strides, jumps = (of_j, of_i) if a <= d else (of_i, of_j)
-        products = MatrixProducts(
-            m=N, n=b, k=c, count=more, batches=fewer, steps=(d * N, row, d * N), strides=strides,
-            jumps=jumps, transposed=(False, False), values_first=False,
-        )  # fmt: skip
-        yield part("blocks", products, (a * d, b, row), a * c * d, a * b * d)
+        yield part("blocks", along(shape, row), (blocks, b, row), blocks * c, blocks * b)
     for name, count in (("expanded", a), ("dense", 1)):
-        rows, columns = a * b * d // count, a * c * d // count
+        rows, columns = blocks * b // count, blocks * c // count
         is_known = (name == "expanded" and d == 1) or (name == "dense" and a == 1)
-        if is_known or count * rows * columns * shape.itemsize > MAX_EXPANDED_BYTES:
-            continue
-        if is_first:
-            products = MatrixProducts(
-                m=rows, n=N, k=columns, count=count, batches=1,
-                steps=(columns, count * columns, count * rows),
-                strides=(rows * columns, columns, rows), jumps=(0, 0, 0),
-                transposed=(True, False), values_first=True,
-            )  # fmt: skip
-        else:
-            products = MatrixProducts(
-                m=N, n=rows, k=columns, count=count, batches=1, steps=(N, columns, N),
-                strides=(columns * N, rows * columns, rows * N), jumps=(0, 0, 0),
-                transposed=(False, False), values_first=False,
-            )  # fmt: skip
-        yield part(name, products, (count, rows, columns), count * columns, count * rows)
+        if not is_known and count * rows * columns * shape.itemsize <= MAX_EXPANDED_BYTES:
+            products = along(replace(shape, a=count, b=rows, c=columns, d=1), columns)
+            yield part(name, products, (count, rows, columns), count * columns, count * rows)
 
 
 def calls_of(part: WayPart, dtype: str, batch: int, pairs: Pairs) -> list[Call]:
