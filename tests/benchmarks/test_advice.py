@@ -1,17 +1,14 @@
 """The fit of predicted times of Kronecker-sparse products: files, known rates, what is named."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 
 from batchkron.kronecker_sparse.costs import WAYS, Rates, parsed, work_of
 from batchkron.spec.kron_sparse import Pattern
 
-ROOT = Path(__file__).parents[2]
 TRUE = {
     "batchkron": Rates(3e-6, 4e-13, 2e-14, 5e-14),
     "bmm": Rates(9e-6, 8e-13, 3e-14, 6e-13),
@@ -23,16 +20,8 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
-
-
 def advice():
-    return importlib.import_module("benchmarks.papers.advice")
+    return source_benchmarks.module("papers.advice")
 
 
 def cells(batch=25_088, noise=0.0):

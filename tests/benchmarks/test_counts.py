@@ -1,10 +1,9 @@
 """The benchmarks of iterations and products run, and give what the documentation says."""
 
-import importlib
 import json
-import sys
 
 import pytest
+import source_benchmarks
 
 # pages of docs/results that show a benchmark's counts
 PAGES = {
@@ -18,10 +17,9 @@ PAGES = {
 @pytest.fixture
 def table(pytestconfig, capsys, monkeypatch):
     """Runs a benchmark and returns the cells of its table's rows."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(pytestconfig.rootpath)])
 
     def run(module, *options):
-        importlib.import_module(f"benchmarks.{module}").main(list(options))
+        source_benchmarks.module(module).main(list(options))
         rows = capsys.readouterr().out.splitlines()[3:]
         return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
@@ -92,7 +90,7 @@ def test_counts_on_finer_grids(recorded):
 
 
 def test_the_benchmark_of_finer_grids_runs(table, monkeypatch):
-    module = importlib.import_module("benchmarks.hard_preconditioning")
+    module = source_benchmarks.module("hard_preconditioning")
     few = [one._replace(level=3) for one in module.cases() if one.name == "wind, 3-D"][:1]
     monkeypatch.setattr(module, "large_cases", lambda: iter(few))
     (row,) = table("preconditioners", "--large")
@@ -101,7 +99,7 @@ def test_the_benchmark_of_finer_grids_runs(table, monkeypatch):
 
 
 def test_the_benchmark_of_steps_on_a_device_runs(table, monkeypatch):
-    module = importlib.import_module("benchmarks.device_preconditioning")
+    module = source_benchmarks.module("device_preconditioning")
     cases = [(name, pde, 3) for name, pde, _ in module.CASES]
     monkeypatch.setattr(module, "CASES", cases)
     rows = table("preconditioners", "--device", "cpu", "--only", "wind")
@@ -141,8 +139,7 @@ def test_the_documentation_shows_the_recorded_products(recorded):
 
 
 def test_systems_of_a_few_equations_and_orders(pytestconfig, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(pytestconfig.rootpath)])
-    systems = importlib.import_module("benchmarks.stiff_systems")
+    systems = source_benchmarks.module("stiff_systems")
     found = systems.calls_of(systems.SYSTEMS[0])
     assert found.bdf <= 1.5 * found.scipy
     assert max(found.bdf_error, found.scipy_error) < 1e-4

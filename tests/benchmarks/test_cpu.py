@@ -1,28 +1,20 @@
 """The CPU benchmark runs from the command to the file, also where no peer is installed."""
 
-import importlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import source_benchmarks
 
-ROOT = Path(__file__).parents[2]
+ROOT = source_benchmarks.ROOT
 
 
 @pytest.fixture(scope="module")
 def smallest_run(tmp_path_factory):
     """What the smallest cell prints and writes, without any peer."""
     path = tmp_path_factory.mktemp("benchmark") / "times.json"
-    # the command is started from the root of the source, as its README says
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.cpu", "--quick", "--threads", "1", "--peers"]
-    command += ["--regime", "tiny-cubes", "--shape", "1: 2^3", "--rounds", "1", "--turn", "1"]
-    command += ["--memory", "0.1", "--json", str(path)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    small = "cpu --quick --threads 1 --rounds 1 --turn 1 --memory 0.1 --regime tiny-cubes --peers"
+    run = source_benchmarks.command(small, "--shape", "1: 2^3", "--json", path)
     return run.stdout, json.loads(path.read_text())
 
 
@@ -61,8 +53,7 @@ def test_ceilings_and_versions_are_in_the_file(smallest_run):
 
 
 def test_the_page_has_the_tables_of_the_files(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    tables = importlib.import_module("benchmarks.cpu.tables")
+    tables = source_benchmarks.module("cpu.tables")
     names = "zen5-cpu.json", "zen5-cpu-large.json"
     files = [str(ROOT / "benchmarks" / "results" / name) for name in names]
     assert tables.main(files) == 0

@@ -3,36 +3,25 @@
 import importlib
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 from mpi_launcher import MPIEXEC
 
 import batchkron as bk
 from batchkron.distributed import distribute, simulate
 from batchkron.problems import make
 
-ROOT = Path(__file__).parents[2]
+ROOT = source_benchmarks.ROOT
 needs_mpi = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None or MPIEXEC is None,
     reason="mpi4py or mpiexec is not installed: pip install mpi4py mpich",
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
-
-
 def module(name):
-    return importlib.import_module(f"benchmarks.distributed.{name}")
+    return source_benchmarks.module(f"distributed.{name}")
 
 
 class OneRank:
@@ -74,11 +63,7 @@ def fails(ranks):
 @needs_mpi
 def test_all_cells_of_two_processes(tmp_path):
     path = tmp_path / "ranks.json"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.distributed", "--launch", "2", "--quick"]
-    command += ["--json", str(path)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
+    source_benchmarks.command("distributed --launch 2 --quick --json", path)
     found = json.loads(path.read_text())
     assert (found["ranks"], found["right"], found["finished"]) == (2, True, True)
     assert not found["failed"]

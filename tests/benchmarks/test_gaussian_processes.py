@@ -2,24 +2,18 @@
 
 import importlib
 import json
-import sys
 import weakref
-from pathlib import Path
 
 import pytest
+import source_benchmarks
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("gpytorch")
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.gaussian_processes")
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("gaussian_processes")
 
 
 def test_a_run(benchmark, tmp_path, capsys):
@@ -64,7 +58,7 @@ def test_the_bound_leaves_nothing_behind(benchmark):
 @pytest.fixture
 def table(benchmark, monkeypatch):
     """The command of the paper's table, with one small case and a small network."""
-    found = importlib.import_module("benchmarks.papers.gaussian_processes")
+    found = source_benchmarks.module("papers.gaussian_processes")
     monkeypatch.setattr(found, "QUICK", {"quick 8^2": benchmark.QUICK["quick 8^2"]})
     monkeypatch.setattr(benchmark, "HIDDEN", (8,))
     monkeypatch.setattr(found, "TESTED", 20)

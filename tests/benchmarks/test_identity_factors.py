@@ -1,21 +1,14 @@
 """The benchmark of identities among factors."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+import source_benchmarks
 
 
 @pytest.fixture
 def benchmark():
-    """The module is found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.identity_factors")
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("identity_factors")
 
 
 def test_it_measures_and_writes(benchmark, tmp_path, capsys):

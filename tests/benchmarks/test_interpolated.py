@@ -1,28 +1,20 @@
 """The benchmark of interpolated Kronecker products."""
 
-import importlib
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 from interpolation_oracle import dense_interpolation
 
 import batchkron as bk
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_it_measures_and_writes(tmp_path):
     path = tmp_path / "interpolated.json"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.interpolated", "--modes", "2,3", "--points", "50"]
-    command += ["--batch", "1,3", "--turn", "0", "--json", str(path)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
+    small = "interpolated --modes 2,3 --points 50 --batch 1,3 --turn 0"
+    source_benchmarks.command(small, "--json", path)
     cells = json.loads(path.read_text())["cells"]
     assert len(cells) == 16  # dimensions, dtypes, batches, kinds
     for cell in cells:
@@ -33,8 +25,7 @@ def test_it_measures_and_writes(tmp_path):
 
 
 def test_double_precision_alone(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    module, path = importlib.import_module("benchmarks.interpolated"), tmp_path / "found.json"
+    module, path = source_benchmarks.module("interpolated"), tmp_path / "found.json"
     given = ["--modes", "4,5,6", "--dtypes", "float64", "--points", "20", "--batch", "1"]
     monkeypatch.setattr(sys, "argv", ["interpolated", *given, "--turn", "0", "--json", str(path)])
     assert module.main() == 0
@@ -48,8 +39,7 @@ def test_double_precision_alone(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("sizes", [(9,), (5, 6), (4, 5, 6)])
 def test_sparse_matrices_of_peers(rng, monkeypatch, sizes):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    module = importlib.import_module("benchmarks.interpolated")
+    module = source_benchmarks.module("interpolated")
     grid, points = bk.RegularGrid(0.0, 1.0, sizes), rng.random((13, len(sizes)))
     made, expected = module.SparseMatrices(points, grid), dense_interpolation(points, grid)
     for dtype in module.DTYPES:
@@ -62,8 +52,7 @@ def test_sparse_matrices_of_peers(rng, monkeypatch, sizes):
 
 
 def test_floors_on_a_device(monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    floors = importlib.import_module("benchmarks.gpu.cases.floors")
+    floors = source_benchmarks.module("gpu.cases.floors")
     sizes, points = (64,) * 3, 1_000_000
     gathered = floors.interpolation_bytes(sizes, points, 1, "float64", "W")
     assert gathered == points * (96 + 12 + 8) + 8 * 64**3

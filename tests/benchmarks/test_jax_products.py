@@ -1,25 +1,17 @@
 """The benchmark of JAX's products: right on a small shape, and wrong results are found."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 
 jax = pytest.importorskip("jax")
 
 
-ROOT = Path(__file__).parents[2]
-
-
 @pytest.fixture(scope="module")
 def products():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.jax_products")
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("jax_products")
 
 
 def test_a_run(products, tmp_path, capsys, monkeypatch):

@@ -1,21 +1,14 @@
 """The benchmark of kinetic problems."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import source_benchmarks
 
 
 def test_it_measures_and_writes(tmp_path):
     path = tmp_path / "kinetic.json"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.kinetic", "--levels", "2", "--turns", "1"]
-    command += ["--until", "0.3", "--adapted-level", "4", "--json", str(path)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
+    small = "kinetic --levels 2 --turns 1 --until 0.3 --adapted-level 4"
+    source_benchmarks.command(small, "--json", path)
     record = json.loads(path.read_text())
     (side,) = record["right_hand_sides"]
     assert side["unknowns"] == 72

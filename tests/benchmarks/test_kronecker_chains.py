@@ -1,24 +1,17 @@
 """The benchmark of chains of Kronecker-sparse matrices."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 
 import batchkron as bk
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def chains():
-    """The module is found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.kronecker_chains")
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("kronecker_chains")
 
 
 def test_it_measures_and_writes(chains, tmp_path, capsys):

@@ -1,27 +1,19 @@
 """The benchmark of Krylov methods runs from the command to the file, on the CPU."""
 
-import importlib
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 
-ROOT = Path(__file__).parents[2]
+ROOT = source_benchmarks.ROOT
 
 
 @pytest.fixture(scope="module")
 def smallest_run(tmp_path_factory):
     path = tmp_path_factory.mktemp("benchmark") / "krylov.json"
-    # the command is started from the root of the source, as its README says
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.krylov", "--case", "cg, *, 100", "--case", "batch"]
-    command += ["--systems", "20", "--json", str(path)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
+    small = "krylov --case batch --systems 20 --case"
+    run = source_benchmarks.command(small, "cg, *, 100", "--json", path)
     return run.stdout, json.loads(path.read_text())
 
 
@@ -37,11 +29,7 @@ def test_all_are_timed_and_right(smallest_run):
 
 
 def test_a_systems_matrix_is_that_of_the_operator():
-    sys.path.append(str(ROOT))
-    try:
-        cases = importlib.import_module("benchmarks.krylov.cases")
-    finally:
-        sys.path.remove(str(ROOT))
+    cases = source_benchmarks.module("krylov.cases")
     op, factors, b = cases.batch(3, np)
     dense = cases.dense(factors)
     np.testing.assert_allclose(op.apply_flat(b, np.empty_like(b)), (dense @ b[..., None])[..., 0])
@@ -51,11 +39,9 @@ def test_a_systems_matrix_is_that_of_the_operator():
 @pytest.mark.slow
 def test_threads_of_scipys_solvers(tmp_path):
     path = tmp_path / "threads.json"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.krylov.threads"]
-    command += ["--unknowns", "0", "10000", "--json", str(path)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode in (0, 1), run.stdout + run.stderr  # other processes may be busy
+    # other processes may be busy
+    small = "krylov.threads --unknowns 0 10000 --json"
+    run = source_benchmarks.command(small, path, statuses=(0, 1))
     records = json.loads(path.read_text())["solves"]
     assert len(records) == run.stdout.count("| cg |") + run.stdout.count("| gmres |") == 4
     assert all(record["over_one"] > 0 for record in records)

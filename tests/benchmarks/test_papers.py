@@ -4,35 +4,25 @@ import importlib
 import itertools
 import json
 import math
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import source_benchmarks
 
-ROOT = Path(__file__).parents[2]
 PATTERNS = [(1, 3, 5, 2), (2, 4, 6, 1), (3, 8, 4, 5), (1, 6, 6, 1), (2, 1, 3, 4)]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
-
-
 def pattern_module():
-    return importlib.import_module("benchmarks.patterns")
+    return source_benchmarks.module("patterns")
 
 
 def baselines_in_torch():
-    return importlib.import_module("benchmarks.gpu.peers.torch_sparse")
+    return source_benchmarks.module("gpu.peers.torch_sparse")
 
 
 def papers(name):
-    return importlib.import_module(f"benchmarks.papers.{name}")
+    return source_benchmarks.module(f"papers.{name}")
 
 
 def test_patterns_are_those_of_the_paper():

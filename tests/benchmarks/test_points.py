@@ -1,13 +1,12 @@
 """The comparison of values at points with derivatives, on small grids."""
 
-import importlib
 import json
-import sys
+
+import source_benchmarks
 
 
 def test_the_table_has_each_case(pytestconfig, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(pytestconfig.rootpath)])
-    points = importlib.import_module("benchmarks.points")
+    points = source_benchmarks.module("points")
     points.main(["--quick", "--rounds", "1", "--json", str(tmp_path / "points.json")])
     record = json.loads((tmp_path / "points.json").read_text())
     assert [case["degree of points"] for case in record["cases"]] == [1, 2, 2, 3]

@@ -1,37 +1,25 @@
 """Random shapes of the benchmarks: what is drawn, how it is judged, and a run on the CPU."""
 
-import importlib
 import json
-import os
 import pickle
-import subprocess
-import sys
 import time
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+import source_benchmarks
 from dense_oracle import dense_kron
 
 import batchkron as bk
 
-ROOT = Path(__file__).parents[2]
+ROOT = source_benchmarks.ROOT
 MIB = 1 << 20
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
-
-
 def module(name):
-    return importlib.import_module(f"benchmarks.{name}")
+    return source_benchmarks.module(name)
 
 
 @pytest.fixture(scope="module")
@@ -177,9 +165,7 @@ def test_threads_take_turns_with_something_between_calls(rng):
 
 
 def command(*arguments):
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    run = [sys.executable, "-m", "benchmarks.cpu", *arguments]
-    return subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return source_benchmarks.command("cpu", *arguments, statuses=(0, 2))
 
 
 def test_a_run_writes_standings_and_gains(tmp_path):

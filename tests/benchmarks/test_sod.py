@@ -1,15 +1,12 @@
 """Sod's tubes: the exact states, and those of a kinetic gas with many collisions."""
 
-import importlib
-import sys
-
 import pytest
+import source_benchmarks
 
 
 @pytest.fixture
 def sod(pytestconfig, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(pytestconfig.rootpath)])
-    return importlib.import_module("benchmarks.sod")
+    return source_benchmarks.module("sod")
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,27 @@
 """The sparse-grid benchmark runs without its peer, and says so; its cases are the gallery's."""
 
-import importlib
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 
 from batchkron.problems import gallery
 
-ROOT = Path(__file__).parents[2]
 NAMES = ["continuity-2d", "continuity-3d", "continuity-6d"]
 
 
 @pytest.fixture(scope="module")
 def boxes():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.sparse_grid.cases").BOXES
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("sparse_grid.cases").BOXES
 
 
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
     """What a quick run prints and writes."""
     folder = tmp_path_factory.mktemp("benchmark")
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.sparse_grid", "--quick", "--threads", "1"]
-    command += ["--rounds", "1", "--json", str(folder / "times.json")]
-    command += ["--plot", str(folder / "growth.svg")]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    files = "--json", folder / "times.json", "--plot", folder / "growth.svg"
+    run = source_benchmarks.command("sparse_grid --quick --threads 1 --rounds 1", *files)
     return run.stdout, json.loads((folder / "times.json").read_text()), folder / "growth.svg"
 
 
@@ -58,11 +46,8 @@ def test_ours_is_measured_and_the_peer_is_missed(quick_run):
 
 
 def test_implicit_steps_are_measured_without_the_peer(tmp_path):
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.sparse_grid.implicit", "--levels", "3"]
-    command += ["--rounds", "1", "--json", str(tmp_path / "steps.json")]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+    small = "sparse_grid.implicit --levels 3 --rounds 1 --json"
+    run = source_benchmarks.command(small, tmp_path / "steps.json")
     assert "ASGarD was not measured: no --asgard BUILD" in run.stdout
     (level,) = json.loads((tmp_path / "steps.json").read_text())["levels"]
     assert (level["level"], level["ratio"], level["ASGarD"]) == (3, None, [])

@@ -1,25 +1,17 @@
 """The benchmark of torch's layers: right on small shapes, and wrong results are found."""
 
-import importlib
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+import source_benchmarks
 
 torch = pytest.importorskip("torch")
 
 
-ROOT = Path(__file__).parents[2]
-
-
 @pytest.fixture(scope="module")
 def layers():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.torch_layers")
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("torch_layers")
 
 
 def test_chains_that_were_not_compiled_are_named(layers, monkeypatch, capsys):

@@ -1,30 +1,24 @@
 """The benchmark of the vision transformer: right on a small one, and wrong results are found."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
+import source_benchmarks
 
 torch = pytest.importorskip("torch")
 
-ROOT = Path(__file__).parents[2]
 SMALL = ["--size", "T/16", "--pixels", "32", "--rounds", "1"]
 
 
 @pytest.fixture(scope="module")
 def vit():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.vit")
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("vit")
 
 
 @pytest.fixture
 def short(monkeypatch):
     """A call is a turn."""
-    monkeypatch.setattr(importlib.import_module("benchmarks.torch_layers"), "ROUND_SECONDS", 1e-6)
+    monkeypatch.setattr(source_benchmarks.module("torch_layers"), "ROUND_SECONDS", 1e-6)
 
 
 def test_a_run(vit, short, tmp_path, capsys):

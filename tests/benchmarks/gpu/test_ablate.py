@@ -1,12 +1,10 @@
 """What families of kernels are worth: who is found to be used, and how gains are summed up."""
 
-import importlib
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+import source_benchmarks
 from nvrtc import DEVICES
 from plans import plan_of, product
 
@@ -16,16 +14,12 @@ from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
 from batchkron.backends.cuda.kron_sparse.transposed import kernels_of, programs_of
 
-ROOT = Path(__file__).parents[3]
 SIZES = [(8, 8)] * 3, 1000, 1, "f4"
 
 
 @pytest.fixture(scope="module")
 def ablate():
-    """The module is found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield importlib.import_module("benchmarks.gpu.ablate")
-    sys.path.remove(str(ROOT))
+    return source_benchmarks.module("gpu.ablate")
 
 
 def planned(names):
@@ -97,7 +91,7 @@ def test_gains_are_geometric_means_over_the_own_cells(ablate):
 
 
 def test_a_name_of_no_family_is_refused_with_those_that_there_are(ablate):
-    command = importlib.import_module("benchmarks.gpu.__main__")
+    command = source_benchmarks.module("gpu.__main__")
     with pytest.raises(SystemExit) as refused:
         command.main(["--ablate", "kron.shovels"])
     assert all(name in str(refused.value) for name in ("kron.shovels", *ablate.FAMILIES))

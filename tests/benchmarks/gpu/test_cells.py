@@ -1,17 +1,15 @@
 """Cells of the GPU benchmark on a device that is NumPy: what is multiplied, checked and written."""
 
-import importlib
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 from numpy_device import numpy_device
 
 import batchkron as bk
 
-ROOT = Path(__file__).parents[3]
 SMALL = {
     "kron": ("4: 8^3", "float32"),
     "precision": ("16: 128^3", "tf32x3"),
@@ -26,14 +24,13 @@ SMALL = {
 @pytest.fixture
 def gpu(monkeypatch):
     """The modules of the benchmarks, loaded with NumPy in the place of CuPy."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
     known = [name for name in sys.modules if name.startswith("benchmarks.")]
     for name in known:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cupy", numpy_device())
     for kind in (bk.KroneckerProduct, bk.BatchedKron, bk.SparseGridOperator):
         monkeypatch.setattr(kind, "to", lambda self, device: self)
-    yield lambda name: importlib.import_module(f"benchmarks.{name}")
+    yield lambda name: source_benchmarks.module(name)
     for name in [name for name in sys.modules if name.startswith("benchmarks.")]:
         del sys.modules[name]
 

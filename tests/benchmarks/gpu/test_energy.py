@@ -1,31 +1,19 @@
 """The energy of calls without a device: counters that move now and then, and NVML's answers."""
 
 import ctypes
-import importlib
 import itertools
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
+import source_benchmarks
 
 
 def core_energy():
-    return importlib.import_module("benchmarks.core.energy")
+    return source_benchmarks.module("core.energy")
 
 
 def gpu(name):
-    return importlib.import_module(f"benchmarks.gpu.{name}")
+    return source_benchmarks.module(f"gpu.{name}")
 
 
 class Board:

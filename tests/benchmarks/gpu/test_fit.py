@@ -1,13 +1,11 @@
 """The fit of kernels' costs finds the committed table again, and holds for runs it has not seen."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
+import source_benchmarks
 
-ROOT = Path(__file__).parents[3]
+ROOT = source_benchmarks.ROOT
 COSTS = ROOT / "batchkron" / "backends" / "cuda" / "costs"
 LARGEST_HELD_OUT_RMS = {  # of log(estimate / measured), a tenth above the worse card's
     "registers": 0.155,
@@ -20,18 +18,10 @@ LARGEST_OTHERS = 0.5  # the same of other families
 MEASURED = json.loads((COSTS / "h200.json").read_text())["kron"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
-
-
 @pytest.fixture(scope="module", params=["h100", "h200"])
 def fitted(request, source_root):
     """The committed table of a card, its measurements, what the fit finds."""
-    fit = importlib.import_module("benchmarks.gpu.fit")
+    fit = source_benchmarks.module("gpu.fit")
     table = json.loads((COSTS / f"{request.param}.json").read_text())
     assert table["measurements"] == f"{request.param}-kernels.json"
     device, *measured = fit.read(ROOT / "benchmarks" / "results" / table["measurements"])

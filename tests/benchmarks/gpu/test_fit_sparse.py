@@ -1,34 +1,24 @@
 """The fit of the costs of Kronecker-sparse kernels finds the costs that times were made with."""
 
-import importlib
 import json
 import shutil
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import source_benchmarks
 from click.testing import CliRunner
 
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
-ROOT = Path(__file__).parents[3]
+ROOT = source_benchmarks.ROOT
 COSTS = ROOT / "batchkron" / "backends" / "cuda" / "costs" / "h100.json"
 DEVICE = "NVIDIA H100 80GB HBM3, sm_90, 132 multiprocessors"
 LIMITS = DeviceLimits(227 << 10, 132, 8, name=DEVICE)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
-
-
 def records(costs):
-    cases = importlib.import_module("benchmarks.gpu.cases.sparse_cases")
+    cases = source_benchmarks.module("gpu.cases.sparse_cases")
     tiles = FAMILIES[0]
     for pattern in cases.FIRST:
         for layout in cases.LAYOUTS:
@@ -50,7 +40,7 @@ def records(costs):
 
 
 def test_fit(tmp_path):
-    fit = importlib.import_module("benchmarks.gpu.fit_sparse")
+    fit = source_benchmarks.module("gpu.fit_sparse")
     table = json.loads(COSTS.read_text())
     wanted = SimpleNamespace(**table["kron_sparse"]["tiles"])
     wanted.memory_rate *= 0.8

@@ -3,13 +3,9 @@
 import importlib
 import itertools
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-
 
 ACTIVE = []  # hooks
 FREE, NEW = [], itertools.count(512, 512)  # addresses
@@ -48,7 +44,6 @@ def memory(monkeypatch):
     )
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.syspath_prepend(str(ROOT))
     name = "benchmarks.core.memory"
     monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module(name)

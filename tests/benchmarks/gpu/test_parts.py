@@ -1,43 +1,29 @@
 """Parts of the GPU benchmark without a device: cases, floors, chains of multiplies, verdicts."""
 
-import importlib
 import json
 import math
-import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import Future
-from pathlib import Path
 
 import numpy as np
 import pytest
+import source_benchmarks
 from dense_oracle import dense_kron
 from nvrtc import compile_program
 
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
+ROOT = source_benchmarks.ROOT
 
 
 def gpu(name):
-    return importlib.import_module(f"benchmarks.gpu.{name}")
+    return source_benchmarks.module(f"gpu.{name}")
 
 
 def cpu_shapes():
-    return importlib.import_module("benchmarks.shapes")
+    return source_benchmarks.module("shapes")
 
 
 def run(*arguments):
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    command = [sys.executable, "-m", "benchmarks.gpu", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return source_benchmarks.command("gpu", *arguments, statuses=(0, 2))
 
 
 def test_cells_are_listed_without_a_device():

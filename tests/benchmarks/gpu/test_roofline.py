@@ -1,31 +1,21 @@
 """The roofline of the GPU benchmark: marks, names, figures, and what is committed of it."""
 
-import importlib
 import json
-import sys
 from itertools import combinations
-from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+import source_benchmarks
 
-ROOT = Path(__file__).parents[3]
+ROOT = source_benchmarks.ROOT
 RESULTS = ROOT / "benchmarks" / "results" / "h200-gpu.json"
 PAGE = ROOT / "docs" / "results" / "gpu-roofline.md"
 COMMAND = f"python -m benchmarks.gpu.roofline {RESULTS} {RESULTS.with_name('h200-roofline.svg')}"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
-
-
 def gpu(name):
-    return importlib.import_module(f"benchmarks.gpu.{name}")
+    return source_benchmarks.module(f"gpu.{name}")
 
 
 def cell(name, dtype, tflops, terabytes, floor=10.0, part="kron"):
@@ -70,7 +60,7 @@ def test_what_kernels_read_and_write_is_counted_for_all_their_kinds():
     moved = gpu("roofline").moved
 
     def kron(text):
-        return importlib.import_module("benchmarks.shapes").kron_matmuls(text)[0]
+        return source_benchmarks.module("shapes").kron_matmuls(text)[0]
 
     for shape, dtype, expected in [
         (kron("1024: 4^7"), "float32", (1,)),  # registers
@@ -87,7 +77,7 @@ def test_what_kernels_read_and_write_is_counted_for_all_their_kinds():
 
 
 def test_a_roof_is_that_of_memory_and_of_arithmetic():
-    plots = importlib.import_module("benchmarks.core.plots")
+    plots = source_benchmarks.module("core.plots")
     roof = plots.Roof(4.0, 64.0)
     assert (roof.ridge, roof.at(4.0), roof.at(16.0), roof.at(100.0)) == (16, 16, 64, 64)
     lines = []

@@ -1,26 +1,14 @@
 """The part on Kronecker-sparse matrices of the GPU benchmark, without a device."""
 
-import importlib
 import math
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def source_root():
-    """The benchmarks are found in the source, behind what is installed."""
-    sys.path.append(str(ROOT))
-    yield
-    sys.path.remove(str(ROOT))
+import source_benchmarks
 
 
 def gpu(name):
-    return importlib.import_module(f"benchmarks.gpu.{name}")
+    return source_benchmarks.module(f"gpu.{name}")
 
 
 def test_patterns():

@@ -1,13 +1,11 @@
 """The tables of the page of GPU results: figures of the committed run, and of others."""
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
+import source_benchmarks
 
-ROOT = Path(__file__).parents[3]
+ROOT = source_benchmarks.ROOT
 RESULTS = ROOT / "benchmarks" / "results" / "h200-gpu.json"
 OF_ANOTHER_RUN = {"atomic": RESULTS.with_name("h100-atomic.json")}
 PAGE = ROOT / "docs" / "results" / "gpu.md"
@@ -17,8 +15,7 @@ COMMAND = "python -m benchmarks.gpu.tables benchmarks/results/h200-gpu.json docs
 @pytest.fixture
 def tables(monkeypatch):
     """The benchmarks are found in the source, behind what is installed."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    return importlib.import_module("benchmarks.gpu.tables")
+    return source_benchmarks.module("gpu.tables")
 
 
 def tables_of(text):
