@@ -68,14 +68,6 @@ class SparseData(Data):
         self.inputs = [random_array(rng, shapes[0], self.dtype)]
         self.outputs = [np.empty(shapes[1], self.dtype)]
 
-    @classmethod
-    def of(cls, pattern: Pattern, layout: str, values: Array, x: Array) -> SparseData:
-        """The same of values and vectors that are there already, without a result."""
-        data = cls.__new__(cls)
-        data.pattern, data.layout, data.dtype = pattern, layout, values.dtype
-        data.batch, data.values, data.inputs = x.shape[layout != "batch-first"], values, [x]
-        return data
-
     @cached_property
     def reference(self) -> tuple[Any, Array, Array]:
         """Some vectors of the result in double precision, and bounds of the errors."""

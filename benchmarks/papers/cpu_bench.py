@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import batchkron as bk
-from benchmarks import kronecker_sparse
+from benchmarks import kronecker_sparse as peers
 from benchmarks.core.records import machine
 from benchmarks.core.timing import OURS, Call
 from benchmarks.papers.measuring import Bench, Problem
@@ -27,21 +28,15 @@ class CpuBench(Bench):
         x = given.few[given.repeated]
         if layout == "batch-last":
             x = np.ascontiguousarray(x.T)
-        data = kronecker_sparse.SparseData.of(pattern, layout, values, x)
-
-        def ours() -> Call:
-            op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
-            return partial(op.apply, x, np.full(given.shape, np.nan, dtype))
-
-        def dense() -> Call:
-            op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
-            return kronecker_sparse.by_matrix(data, op.to_dense())
+        how = {"pattern": pattern, "batch": batch, "layout": layout}
+        data: Any = SimpleNamespace(**how, values=values, inputs=[x])
+        op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
 
         def bsr() -> Call:
-            _, matrix = kronecker_sparse.bsr_matrix(values)
+            _, matrix = peers.bsr_matrix(values)
             if matrix is None:
                 raise MemoryError("blocks with too many zeros")
-            return kronecker_sparse.by_matrix(data, matrix)
+            return peers.by_matrix(data, matrix)
 
         def alone() -> Call:
             blocks = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
@@ -53,12 +48,12 @@ class CpuBench(Bench):
             return lambda: given @ turned
 
         return {
-            OURS: ours,
-            "einsum": lambda: kronecker_sparse.einsum(data),
-            "bmm": lambda: kronecker_sparse.permuted(data),
+            OURS: lambda: partial(op.apply, x, np.full(given.shape, np.nan, dtype)),
+            "einsum": lambda: peers.einsum(data),
+            "bmm": lambda: peers.permuted(data),
             "bsr": bsr,
-            "dense": dense,
-            "sparse": lambda: kronecker_sparse.by_matrix(data, kronecker_sparse.csr_matrix(values)),
+            "dense": lambda: peers.by_matrix(data, op.to_dense()),
+            "sparse": lambda: peers.by_matrix(data, peers.csr_matrix(values)),
             ALONE: alone,
         }
 
