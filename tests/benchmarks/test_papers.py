@@ -91,6 +91,7 @@ def test_baselines_compute_the_product(rng, pattern, layout):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse ")  # of invariants that are not checked, of CSR
 @pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
 def test_torch_computes_the_same(rng, layout):
     torch, baselines = (

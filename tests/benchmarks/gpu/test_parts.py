@@ -276,9 +276,9 @@ def test_torch_computes_the_same_chain(rng, form):
     matrices = [rng.standard_normal((q, p)) for p, q in shape.factors]
     x, out = rng.standard_normal((4, 24)), torch.empty(4 * 18, dtype=torch.float64)
     buffers = [torch.empty(shape.largest, dtype=torch.float64) for _ in range(2)]
-    steps = chains.chain(shape, form)
     placed = [torch.from_numpy(matrix) for matrix in matrices]
-    peer.bound(steps, placed, torch.from_numpy(x).view(-1), out, buffers)()
+    pairs = [(torch.from_numpy(x).view(-1), out)]
+    chains.kron_calls(shape, placed, pairs, buffers, peer.multiply)[form][0]()
     np.testing.assert_allclose(out.view(4, 18), x @ dense_kron(*matrices).T, rtol=1e-12)
 
 
