@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -27,16 +26,6 @@ ROUND_SECONDS = 0.02  # about the length of one contender's turn
 LOOPS = 32
 IN_A_LOOP = ", in a loop"
 TOLERANCE = {"float32": 1e-4, "float64": 1e-11}  # relative to the largest entry
-
-
-@dataclass
-class Row:
-    """The microseconds of the contenders of one line, and which of them are wrong."""
-
-    name: str
-    dtype: str
-    microseconds: dict[str, float]
-    wrong: list[str]
 
 
 def with_gradients(product: Product) -> Callable[..., Any]:
@@ -79,7 +68,7 @@ def is_wrong(found: Any, exact: Any, tolerance: float) -> bool:
     )
 
 
-def measure(name: str, dtype: str, rounds: int) -> Row:
+def measure(name: str, dtype: str, rounds: int) -> dict[str, Any]:
     rows, sizes = SHAPES[name]
     rng = np.random.default_rng(0)
     size = math.prod(sizes)
@@ -100,7 +89,7 @@ def measure(name: str, dtype: str, rounds: int) -> Row:
     times = medians(in_turn(calls, rounds, ROUND_SECONDS))
     for contender in times:
         times[contender] *= 1e6 / (LOOPS if contender.endswith(IN_A_LOOP) else 1)
-    return Row(name, dtype, times, wrong)
+    return {"name": name, "dtype": dtype, "microseconds": times, "wrong": wrong}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=TOLERANCE, nargs="+", default=list(TOLERANCE))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     options = parser.parse_args(arguments)
-    found: list[Row] = []
+    found: list[dict[str, Any]] = []
     belongs_to = machine("cuda" if jax.default_backend() == "gpu" else "cpu")
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         for dtype in options.dtype:
             for name in options.shapes:
                 found.append(measure(name, dtype, options.rounds))
-                print(words(asdict(found[-1])), flush=True)
-                save(options.json, {"machine": belongs_to, "rows": [asdict(row) for row in found]})
+                print(words(found[-1]), flush=True)
+                save(options.json, {"machine": belongs_to, "rows": found})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import statistics
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from typing import Any, TypeVar
@@ -41,14 +40,7 @@ ROUND_SECONDS = 0.02  # about the length of one contender's turn
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11}  # relative to the largest entry
 
 
-@dataclass
-class Row:
-    """The microseconds of all contenders of one line; None for one that could not run."""
-
-    name: str
-    dtype: str
-    microseconds: dict[str, float | None]
-    remarks: list[str]
+Row = dict[str, Any]  # microseconds of all contenders of a line, and remarks
 
 
 def linear_operator_product(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
@@ -125,7 +117,7 @@ def overheads(device: str, rounds: int) -> list[Row]:
         found = microseconds(calls, rounds, device)
         values = [time or 0.0 for time in found.values()]
         remark = f"beyond both: {values[2] - values[0] - values[1]:.1f} µs"
-        rows.append(Row(name, dtype, found, [remark]))
+        rows.append(row_of(name, dtype, found, [remark]))
     del kept
     return rows
 
@@ -191,7 +183,7 @@ def products(
                 ratio = best_ratio(found, kind)
                 if ratio is not None:
                     notes.append(f"best peer / ours{kind}: {ratio:.2f}")
-            yield Row(name, task[2], found, notes)
+            yield row_of(name, task[2], found, notes)
 
 
 def best_ratio(microseconds: dict[str, float | None], kind: str = "") -> float | None:
@@ -205,8 +197,10 @@ def best_ratio(microseconds: dict[str, float | None], kind: str = "") -> float |
     return min(peers) / ours if ours and peers else None
 
 
-def print_rows(rows: Sequence[Row]) -> None:
-    print(*(words(asdict(row)) for row in rows), sep="\n", flush=True)
+def row_of(name: str, dtype: str, times: dict[str, Any], remarks: list[str]) -> Row:
+    row = {"name": name, "dtype": dtype, "microseconds": times, "remarks": remarks}
+    print(words(row), flush=True)
+    return row
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -224,17 +218,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("a call without gradients")
     belongs_to = machine(options.device)
     first = overheads(options.device, options.rounds)
-    print_rows(first)
     print("a product and all its gradients")
     second: list[Row] = []
     how = options.compile, options.compile_seconds, options.graphs
     for row in products(options.device, options.rounds, options.shapes, *how):
-        print_rows([row])
         second.append(row)
-        tables = {"calls": first, "products": second}
-        rows = {name: [asdict(row) for row in own] for name, own in tables.items()}
-        save(options.json, {"machine": belongs_to, **rows})
-    ratios = [ratio for row in second if (ratio := best_ratio(row.microseconds)) is not None]
+        save(options.json, {"machine": belongs_to, "calls": first, "products": second})
+    ratios = [ratio for row in second if (ratio := best_ratio(row["microseconds"])) is not None]
     if ratios:
         print(f"best peer / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}")
 
