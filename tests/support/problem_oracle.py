@@ -112,6 +112,13 @@ def dense_sum(terms, grid, degree):
     return total
 
 
+def rates(problem, u, t=0.0):
+    """The right-hand side of a state, in an array that holds no number before."""
+    found = np.full_like(u, np.nan)
+    problem.rhs(t, u, found)
+    return found
+
+
 def rk3(problem, until, steps):
     """Third-order strong-stability-preserving Runge-Kutta."""
     u, slope, dt = problem.initial.copy(), np.empty(problem.unknowns), (until - problem.t0) / steps

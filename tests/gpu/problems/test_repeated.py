@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from problem_oracle import rates
 
 from batchkron.problems import (
     PDE,
@@ -31,12 +32,6 @@ CALLS = 8  # the first ones are not graphs
 def close(found, expected, factor=1e-12):
     scale = factor * np.abs(expected).max()
     np.testing.assert_allclose(found.get(), expected, rtol=0, atol=scale)
-
-
-def evaluated(problem, u, t=0.0):
-    out = np.full_like(u, np.nan)
-    problem.rhs(t, u, out)
-    return out
 
 
 @pytest.fixture
@@ -107,7 +102,7 @@ def test_right_hand_sides_without_launches(cupy, rng, no_launches, name):
     for _ in range(CALLS):
         u = problem.initial * rng.uniform(0.99, 1.01, problem.unknowns)
         device.rhs(0.0, cupy.asarray(u), out)
-        close(out, evaluated(problem, u), 1e-11)
+        close(out, rates(problem, u), 1e-11)
     assert device.system._repeated.is_captured
     assert not device.system._gains or device.system._gains._repeated.is_captured
     for _ in range(2):
@@ -116,15 +111,15 @@ def test_right_hand_sides_without_launches(cupy, rng, no_launches, name):
         out = cupy.full(problem.unknowns, np.nan)
         with no_launches():
             device.rhs(0.0, given, out)
-        close(out, evaluated(problem, u), 1e-11)
+        close(out, rates(problem, u), 1e-11)
     assert device.validate(samples=5).ok
     for _ in range(2):  # the transpose that was made follows, too
         device.rhs(0.0, given, out)
-        close(out, evaluated(problem, u), 1e-11)
+        close(out, rates(problem, u), 1e-11)
     assert device.validate(samples=5).ok
     added = cupy.asarray(problem.initial)
     device.accumulate(0.0, given, added)
-    close(added, problem.initial + evaluated(problem, u), 1e-11)
+    close(added, problem.initial + rates(problem, u), 1e-11)
 
 
 @pytest.mark.parametrize("kind", ["coefficient", "source", "both"])
@@ -135,7 +130,7 @@ def test_what_depends_on_time_is_followed(cupy, rng, kind):
     for t in np.linspace(0.0, 1.0, CALLS):
         u = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
         device.rhs(t, cupy.asarray(u), out)
-        close(out, evaluated(problem, u, t))
+        close(out, rates(problem, u, t))
     assert (device.system._repeated is None) == (kind != "source")
     runs = [evolve(one, until=0.1, method="rk4", dt=0.01).u for one in (device, problem)]
     close(*runs, 1e-11)
@@ -145,7 +140,7 @@ def test_streams_and_threads_take_turns(cupy, rng):
     problem = make("two-stream", 5, 2)
     device = problem.to("cuda")
     states = [problem.initial * rng.uniform(0.9, 1.1, problem.unknowns) for _ in range(4)]
-    expected = [evaluated(problem, u) for u in states]
+    expected = [rates(problem, u) for u in states]
     results = [None] * len(states)
 
     def work(k):
@@ -179,7 +174,7 @@ def test_a_capture_of_the_user_after_ours(cupy, captured, rng):
     cupy.cuda.Device().synchronize()
     graph.launch(stream)
     stream.synchronize()
-    close(out, evaluated(problem, u.get()))
+    close(out, rates(problem, u.get()))
 
 
 @pytest.mark.parametrize("method", ["forward-euler", "ssp-rk3", "rk4"])
@@ -302,7 +297,7 @@ def test_graphs_end_with_their_problem(cupy):
     out = cupy.full(moved.unknowns, np.nan)
     for _ in range(CALLS):
         moved.rhs(0.0, moved.initial, out)
-    close(out, evaluated(moved.to("cpu"), moved.initial.get()))
+    close(out, rates(moved.to("cpu"), moved.initial.get()))
     runner = stepper._runner
     known = [weakref.ref(one) for one in (device.system._repeated, runner, runner._recorder)]
     assert any(runner._recorder._graphs.values())
@@ -312,7 +307,7 @@ def test_graphs_end_with_their_problem(cupy):
     gc.collect()
     assert all(one() is None for one in known)
     moved.rhs(0.0, moved.initial, out)
-    close(out, evaluated(moved.to("cpu"), moved.initial.get()))
+    close(out, rates(moved.to("cpu"), moved.initial.get()))
 
 
 def test_long_runs_on_grids_that_follow(cupy):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problem_oracle import rates
 
 from batchkron.distributed import distribute, simulate
 from batchkron.errors import ProblemFileError
@@ -53,12 +54,6 @@ def polynomials(seed=3):
 def discretized(terms, boundary, *, grid="sparse", degree=None, **given):
     pde = PDE([X, V], terms, boundary=boundary, **given)
     return pde.discretize((3, 2), degree=DEGREES if degree is None else degree, grid=grid)
-
-
-def rate(problem, u, t=0.0):
-    found = np.full_like(u, np.nan)
-    problem.rhs(t, u, found)
-    return found
 
 
 def places(count=60):
@@ -143,7 +138,7 @@ def test_polynomials_are_exact(grid):
     x, v = at.T
     np.testing.assert_allclose(problem.evaluate(problem.initial, at), f(x, v), atol=1e-11)
     expected = -p.deriv()(x) * q(v) + 2.0 * p(x) * q.deriv(2)(v) + 0.5 * f(x, v)
-    found = problem.evaluate(rate(problem, problem.initial), at)
+    found = problem.evaluate(rates(problem, problem.initial), at)
     np.testing.assert_allclose(found, expected, atol=1e-8)
     mesh = [np.linspace(-0.9, 1.9, 7)[:, None], np.linspace(-2.9, 2.9, 5)[None]]
     np.testing.assert_allclose(problem.evaluate(problem.initial, *mesh), f(*mesh), atol=1e-11)
@@ -162,7 +157,7 @@ def test_data_that_are_functions():
         boundary = {X: (Inflow(own), Inflow(own)), V: Dirichlet(own)}
         terms = [div(X, -1.0), div(V) @ grad(V)]
         problem = discretized(terms, boundary, initial=source, sources=source)
-        found.append((problem.initial, rate(problem, problem.initial, 0.7)))
+        found.append((problem.initial, rates(problem, problem.initial, 0.7)))
     np.testing.assert_allclose(found[0][0], found[1][0], atol=1e-8)
     np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-7)
 
@@ -174,7 +169,7 @@ def test_pointwise_functions(extra):
     periodic = {X: "neumann", V: "neumann"}
     problem = discretized([-1 * div(X) @ flux], periodic, initial=lambda x, v: x * (1.0 + v))
     at = places()
-    found = problem.evaluate(rate(problem, problem.initial), at)
+    found = problem.evaluate(rates(problem, problem.initial), at)
     np.testing.assert_allclose(found, -2.0 * at[:, 0] * (1.0 + at[:, 1]) ** 2, atol=1e-7)
 
 
@@ -236,7 +231,7 @@ def test_collisions(order):
         pde = PDE(axes, collisions, boundary=boundary, initial=rest)
         levels = [{x: 2, v: 5}[axis] for axis in axes]
         problem = pde.discretize(levels, degree={x: 1, v: 4}, grid="full")
-        found = rate(problem, problem.initial)
+        found = rates(problem, problem.initial)
         assert np.linalg.norm(found) < bound * np.linalg.norm(problem.initial)
 
 
@@ -301,7 +296,7 @@ def test_files(tmp_path):
         assert loaded.degrees == problem.degrees
         assert loaded.content_hash == problem.content_hash
         u = np.random.default_rng(1).standard_normal(problem.unknowns)
-        np.testing.assert_array_equal(rate(loaded, u, 0.3), rate(problem, u, 0.3))
+        np.testing.assert_array_equal(rates(loaded, u, 0.3), rates(problem, u, 0.3))
 
 
 @pytest.mark.parametrize("degrees", [[3, 3], [2, 4], [2, 3, 1], [-1, 3], [[2, 3]]], ids=str)

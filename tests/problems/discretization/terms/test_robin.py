@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problem_oracle import rates
 
 from batchkron.problems import (
     PDE,
@@ -24,12 +25,6 @@ from batchkron.solvers import evolve
 
 X, Y = Axis("x", -0.5, 2.0), Axis("y", 0.0, 1.0)
 COS = Separable(x=np.cos)
-
-
-def rates(problem, u, t=0.0):
-    found = np.full_like(u, np.nan)
-    problem.rhs(t, u, found)
-    return found
 
 
 def steady(problem):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.polynomial import legendre
-from problem_oracle import cell_functions, dense_sum, orders, rk3
+from problem_oracle import cell_functions, dense_sum, orders, rates, rk3
 from scipy.optimize import brentq
 
 from batchkron import NotPhysicalError
@@ -45,12 +45,6 @@ FLUXES = ("upwind", "central", "downwind")
 def pde_of(terms, axes=(X, V), boundary="periodic", initial=POSITIVE, **options):
     ends = {axis: boundary if axis == X else Inflow() for axis in axes}
     return PDE(list(axes), terms, boundary=ends, initial=initial, **options)
-
-
-def rhs_of(problem, u, t=0.0):
-    out = np.full(problem.unknowns, np.nan)
-    problem.rhs(t, u, out)
-    return out
 
 
 def random_state(rng, problem):
@@ -156,8 +150,8 @@ def test_the_operator_is_the_dense_product_for_the_states_field(
             terms.append(modes)
         A = dense_sum(terms, problem.grid, degree)
         atol = 1e-12 * np.abs(A).max() * np.abs(u).max() * 10
-        np.testing.assert_allclose(rhs_of(problem, u), A @ u, rtol=0, atol=atol)
-        np.testing.assert_allclose(rhs_of(problem.frozen(u), u), A @ u, rtol=0, atol=atol)
+        np.testing.assert_allclose(rates(problem, u), A @ u, rtol=0, atol=atol)
+        np.testing.assert_allclose(rates(problem.frozen(u), u), A @ u, rtol=0, atol=atol)
 
 
 def _half_line(level, degree, sign):
@@ -195,10 +189,10 @@ def test_a_field_that_is_a_function_is_that_coefficient(rng, make, boundary, flu
             for g in (cubic, 0.0 * N + cubic)
         )
     u = rng.standard_normal(plain.unknowns)
-    expected = rhs_of(plain, u)
+    expected = rates(plain, u)
     atol = 1e-12 * np.abs(expected).max()
-    np.testing.assert_allclose(rhs_of(follows, u), expected, rtol=0, atol=atol)
-    np.testing.assert_allclose(rhs_of(follows.frozen(u), u), expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(rates(follows, u), expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(rates(follows.frozen(u), u), expected, rtol=0, atol=atol)
     assert [t.one_sided for t in follows.terms] == [t.one_sided for t in plain.terms]
     assert follows.stepper.dt == pytest.approx(plain.stepper.dt, rel=0.1)
 
@@ -216,7 +210,7 @@ def test_a_moment_of_a_known_state_is_its_function_up_to_projection(make):
             pde_of(make(X, c), initial=initial).discretize((level, 0), 2, grid="full")
             for c in (g, N)
         )
-        difference = rhs_of(plain, plain.initial) - rhs_of(follows, plain.initial)
+        difference = rates(plain, plain.initial) - rates(follows, plain.initial)
         differences.append(np.linalg.norm(difference))
     assert differences[-1] < 2e-3
     assert orders(differences).min() > 1.8  # a derivative of what is off by h^3
@@ -236,15 +230,15 @@ def test_volume_elements_and_frozen_fields(rng, make, boundary, curved):
         for g in (known, 0.0 * N + known)
     )
     u = rng.standard_normal(plain.unknowns)
-    expected = rhs_of(plain, u)
+    expected = rates(plain, u)
     np.testing.assert_allclose(
-        rhs_of(follows, u), expected, rtol=0, atol=1e-11 * np.abs(expected).max()
+        rates(follows, u), expected, rtol=0, atol=1e-11 * np.abs(expected).max()
     )
     moving = pde_of([make(X, N), mass(X, N)], boundary=boundary, volume=volume).discretize(3, 2)
     u = random_state(rng, moving)
-    expected = rhs_of(moving, u)
+    expected = rates(moving, u)
     np.testing.assert_allclose(
-        rhs_of(moving.frozen(u), u), expected, rtol=0, atol=1e-12 * np.abs(expected).max()
+        rates(moving.frozen(u), u), expected, rtol=0, atol=1e-12 * np.abs(expected).max()
     )
 
 
@@ -267,7 +261,7 @@ def test_the_sign_of_a_field_of_another_axis_and_of_time(rng):
         modes.append([np.exp(-t) * dense_field_div(field, lx, 2, "upwind", "periodic", 1.0), None])
         expected = dense_sum(modes, problem.grid, 2) @ u
         atol = 1e-11 * np.abs(expected).max()
-        np.testing.assert_allclose(rhs_of(problem, u, t), expected, rtol=0, atol=atol)
+        np.testing.assert_allclose(rates(problem, u, t), expected, rtol=0, atol=atol)
 
 
 def _part_of(field, level, degree, sign):
@@ -292,8 +286,8 @@ def test_mass_is_conserved_up_to_what_leaves_at_the_ends(rng, grid, flux):
     for boundary in ("periodic", NoFlux()):
         problem = pde_of(div(X, u_of_x, flux=flux), boundary=boundary).discretize(4, 2, grid=grid)
         u = random_state(rng, problem)
-        rate = problem.moment_weights(ones) @ rhs_of(problem, u)
-        assert abs(rate) < 1e-13 * np.abs(rhs_of(problem, u)).max() * problem.unknowns**0.5
+        rate = problem.moment_weights(ones) @ rates(problem, u)
+        assert abs(rate) < 1e-13 * np.abs(rates(problem, u)).max() * problem.unknowns**0.5
     # the fluxes at the ends, by the traces from inside
     for boundary in ("neumann", Inflow()):
         problem = pde_of(div(X, u_of_x, flux=flux), boundary=boundary).discretize(4, 2, grid=grid)
@@ -305,7 +299,7 @@ def test_mass_is_conserved_up_to_what_leaves_at_the_ends(rng, grid, flux):
         flow = np.array([-at[0] * traces[0], at[-1] * traces[1]])
         if boundary != "neumann":
             flow *= [at[0] > 0, at[-1] < 0]  # f flows out there, as f_t = ∂(u f)/∂x
-        rate = problem.moment_weights(ones) @ rhs_of(problem, u)
+        rate = problem.moment_weights(ones) @ rates(problem, u)
         assert rate == pytest.approx(flow.sum(), rel=1e-9, abs=1e-10)
 
 
@@ -364,9 +358,9 @@ def test_adaptive_runs_follow_the_wave_and_keep_its_mass():
     assert np.abs(found - characteristics(x, 0.3)).max() < 2e-3
     cells = problem.grid.cells
     moved = problem.on_grid(SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels))
-    expected = rhs_of(moved.frozen(moved.initial), moved.initial)
+    expected = rates(moved.frozen(moved.initial), moved.initial)
     atol = 1e-13 * np.abs(expected).max()
-    np.testing.assert_allclose(rhs_of(moved, moved.initial), expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(rates(moved, moved.initial), expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("method", ["backward-euler", "crank-nicolson", "sdirk2", "ark3"])
@@ -386,12 +380,12 @@ def test_the_device_formulas_give_the_same(rng, monkeypatch):
     terms = [div(X, -N), div(V, -1.0, others={X: N}), grad(X, N, others={V: lambda v: v})]
     problem = pde_of(terms, boundary=Inflow(), volume={X: lambda x: 1.0 + x}).discretize(3, 2)
     u = random_state(rng, problem)
-    expected = rhs_of(problem, u)
+    expected = rates(problem, u)
     assert problem.system._field_terms.is_repeatable
     for module in (derivatives, neighbour_blocks):
         monkeypatch.setattr(module, "product", sum_of_products)
     np.testing.assert_allclose(
-        rhs_of(problem, u), expected, rtol=0, atol=1e-13 * np.abs(expected).max()
+        rates(problem, u), expected, rtol=0, atol=1e-13 * np.abs(expected).max()
     )
 
 
@@ -428,16 +422,16 @@ def test_files_hold_derivatives_of_fields(rng, tmp_path, trusted):
     loaded = load_problem(tmp_path / "a.h5", trusted=trusted)
     assert loaded.content_hash == problem.content_hash
     assert [repr(t) for t in loaded.terms] == [repr(t) for t in problem.terms]
-    expected = rhs_of(problem, problem.initial)
+    expected = rates(problem, problem.initial)
     atol = 1e-14 * np.abs(expected).max()
-    np.testing.assert_allclose(rhs_of(loaded, problem.initial), expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(rates(loaded, problem.initial), expected, rtol=0, atol=atol)
     for text in ("div(x, ", "flux='central'", "flux='downwind'"):
         assert text in problem.describe()
 
 
 def test_poissons_equation_and_failures():
     drift = pde_of(grad(X, Poisson(X, N))).discretize(3, 2)
-    assert np.isfinite(rhs_of(drift, drift.initial)).all()
+    assert np.isfinite(rates(drift, drift.initial)).all()
     problem = pde_of(div(X, Moment({V: 1}) / N)).discretize(2, 1)
     with pytest.raises(NotPhysicalError, match="Moment"):
         problem.rhs(0.0, -problem.initial, np.empty(problem.unknowns))

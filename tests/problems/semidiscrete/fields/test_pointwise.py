@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problem_oracle import rates
 
 from batchkron import NotPhysicalError
 from batchkron.problems import (
@@ -96,12 +97,6 @@ def test_logistic_reaction(axes, degree, expected):
         problem = pde.discretize(level, degree)
         result = evolve(problem, until=1.0, method="rk4", dt=0.1)
         assert problem.l2_error(result.u, 1.0) < 1.2 * size * TURN ** (len(axes) / 2)
-
-
-def rates(problem, u, t=0.0):
-    found = np.full_like(u, np.nan)
-    problem.rhs(t, u, found)
-    return found
 
 
 def test_linear_functions_are_operators():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problem_oracle import rates
 
 from batchkron import NotPhysicalError
 from batchkron.problems import (
@@ -31,12 +32,6 @@ ENDS = {X: "periodic", V: "dirichlet"}
 def problem_of(terms, level=3, degree=2, grid="sparse", **more):
     pde = PDE([X, V], terms, boundary=ENDS, initial=PULSE, **more)
     return pde.discretize(level, degree, grid)
-
-
-def rates(problem, u, t=0.0):
-    found = np.full_like(u, np.nan)
-    problem.rhs(t, u, found)
-    return found
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])

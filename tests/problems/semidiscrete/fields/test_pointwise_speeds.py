@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problem_oracle import rates
 
 from batchkron import NotPhysicalError
 from batchkron.problems import PDE, Axis, div, grad, load_problem, pointwise, save_problem, time
@@ -18,12 +19,6 @@ def problem_of(level=3, degree=2, **speed):
     terms = [-2 * div(X) @ flux, div(Y, -0.3, time=slow) @ flux, div(X, 0.5, others=OTHERS) @ flux]
     pde = PDE([X, Y], terms, boundary="periodic", initial="0.5 + sin(x + y) * cos(x)")
     return pde.discretize(level, degree)
-
-
-def rates(problem, u, t=0.0):
-    found = np.full_like(u, np.nan)
-    problem.rhs(t, u, found)
-    return found
 
 
 @pytest.mark.parametrize("speed", ["f", lambda f: f, lambda f, x: -f + 0 * x])

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from numpy.polynomial import legendre
-from problem_oracle import cell_functions, dense_div, dense_sum, rk3
+from problem_oracle import cell_functions, dense_div, dense_sum, rates, rk3
 
 from batchkron import NotPhysicalError
 from batchkron.problems import (
@@ -39,12 +39,6 @@ WAVE = Separable(x=lambda x: 1.0 + 0.3 * np.sin(np.pi * x / 2), v=lambda v: np.e
 def pde_of(terms, axes=(X, V), initial=WAVE, **options):
     boundary = {axis: "periodic" if axis == X else Inflow() for axis in axes}
     return PDE(list(axes), terms, boundary=boundary, initial=initial, **options)
-
-
-def rhs_of(problem, u, t=0.0):
-    out = np.full(problem.unknowns, np.nan)
-    problem.rhs(t, u, out)
-    return out
 
 
 def dense_multiplication(axis, level, degree, g, volume=None):
@@ -84,7 +78,7 @@ def test_the_operator_is_the_dense_product_for_the_states_field(rng, level, degr
             terms.append([part, along])
         A = dense_sum(terms, problem.grid, degree)
         size = np.abs(A).max()
-        np.testing.assert_allclose(rhs_of(problem, u), A @ u, atol=1e-12 * size * np.abs(u).max())
+        np.testing.assert_allclose(rates(problem, u), A @ u, atol=1e-12 * size * np.abs(u).max())
     assert problem.validate().ok
 
 
@@ -119,15 +113,15 @@ def test_frozen_fields_are_ordinary_coefficients(axes, level, degree, grid, curv
     values = problem.field(u, field)
     given = pde_of(terms(values.evaluate), axes, initial, volume=volume)
     ordinary = given.discretize(level, degree, grid, allow_ill_posed=True)
-    expected = rhs_of(ordinary, u)
+    expected = rates(ordinary, u)
     atol = 1e-13 * np.abs(expected).max() * 10
-    np.testing.assert_allclose(rhs_of(problem, u), expected, atol=atol)
+    np.testing.assert_allclose(rates(problem, u), expected, atol=atol)
     frozen = problem.frozen(u)
     assert not frozen.has_fields
     assert frozen.is_linear
-    np.testing.assert_allclose(rhs_of(frozen, u), rhs_of(problem, u), atol=atol)
+    np.testing.assert_allclose(rates(frozen, u), rates(problem, u), atol=atol)
     other = u * 0.5
-    assert np.abs(rhs_of(frozen, other) - rhs_of(problem, other)).max() > 1e3 * atol
+    assert np.abs(rates(frozen, other) - rates(problem, other)).max() > 1e3 * atol
     assert ordinary.frozen(u) is ordinary
 
 
@@ -138,8 +132,8 @@ def test_coefficients_in_time_multiply_fields():
     moving = pde_of(2.0 * term * decay).discretize(3, 1)
     u = steady.initial
     for t in (0.0, 0.7, 0.2):
-        expected = 2.0 * np.exp(-t) * rhs_of(steady, u)
-        np.testing.assert_allclose(rhs_of(moving, u, t), expected, atol=1e-14)
+        expected = 2.0 * np.exp(-t) * rates(steady, u)
+        np.testing.assert_allclose(rates(moving, u, t), expected, atol=1e-14)
 
 
 def of_time(axes=(X, V)):
@@ -169,9 +163,9 @@ def test_coefficients_in_time_need_no_host(rng, monkeypatch, part):
     for t in (0.0, 0.9, 2.0, 0.9):  # the wave is 1, negative, 1, negative
         u = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
         frozen = problem.frozen(u)
-        expected = rhs_of(frozen, u, t)
+        expected = rates(frozen, u, t)
         if whole is None:
-            found = rhs_of(problem, u, t)
+            found = rates(problem, u, t)
         else:
             whole.follow(t, u)
             found = whole.operator @ u
@@ -181,11 +175,11 @@ def test_coefficients_in_time_need_no_host(rng, monkeypatch, part):
 
 def test_coefficients_in_time_on_other_grids(rng):
     problem = of_time()
-    rhs_of(problem, problem.initial, 0.3)  # the operators are assembled, and converted below
+    rates(problem, problem.initial, 0.3)  # the operators are assembled, and converted below
     cells = problem.grid.cells
     moved = problem.on_grid(SparseGrid.custom(cells[cells.max(axis=1) < 8], problem.grid.levels))
-    rhs = rhs_of(moved, moved.initial, 1.3)
-    expected = rhs_of(moved.frozen(moved.initial), moved.initial, 1.3)
+    rhs = rates(moved, moved.initial, 1.3)
+    expected = rates(moved.frozen(moved.initial), moved.initial, 1.3)
     np.testing.assert_allclose(rhs, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
@@ -207,7 +201,7 @@ def test_reactions_in_time_without_a_mode(rng, monkeypatch, alone, reactions):
     for t in (0.2, 2.0):
         u = problem.initial * rng.uniform(0.9, 1.1, problem.unknowns)
         whole.follow(t, u)
-        expected = rhs_of(problem.frozen(u), u, t)
+        expected = rates(problem.frozen(u), u, t)
         atol = 1e-13 * np.abs(expected).max()
         np.testing.assert_allclose(whole.operator @ u, expected, rtol=0, atol=atol)
 
@@ -230,7 +224,7 @@ def test_terms_beside_fields_along_one_axis_need_no_host(rng, field, plain, boun
     u = problem.initial + 0.1 * rng.standard_normal(problem.unknowns)
     expected = problem.frozen(u).operator @ u
     atol = 1e-12 * np.abs(expected).max()
-    np.testing.assert_allclose(rhs_of(problem, u), expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(rates(problem, u), expected, rtol=0, atol=atol)
     whole = problem.whole_part()
     whole.follow(0.0, u)
     np.testing.assert_allclose(whole.operator @ u, expected, rtol=0, atol=atol)
@@ -260,7 +254,7 @@ def test_states_on_other_grids():
         problem.moment(state, v).evaluate([1.0, 7.0]),
         rtol=1e-14,
     )
-    assert np.isfinite(rhs_of(moved, moved.initial)).all()
+    assert np.isfinite(rates(moved, moved.initial)).all()
 
 
 def test_a_grid_without_the_cells_that_a_moment_needs(rng):
@@ -270,7 +264,7 @@ def test_a_grid_without_the_cells_that_a_moment_needs(rng):
     flat = SparseGrid.custom(problem.grid.cells[problem.grid.cells[:, 1] == 0], problem.grid.levels)
     moved = problem.on_grid(flat)
     u = rng.standard_normal(moved.unknowns)
-    np.testing.assert_allclose(rhs_of(moved, u), -0.3 * u, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(rates(moved, u), -0.3 * u, rtol=0, atol=1e-14)
     np.testing.assert_allclose(
         moved.field(u, momentum).evaluate(np.array([0.3, 2.9])), 0.0, atol=1e-14
     )
@@ -279,13 +273,13 @@ def test_a_grid_without_the_cells_that_a_moment_needs(rng):
 def test_copies_and_threads_give_the_same_bits():
     problem = make("landau-1x1v", 5, 2)
     states = [problem.initial * (1.0 + 0.1 * k) for k in range(4)]
-    expected = [rhs_of(problem, u) for u in states]
+    expected = [rates(problem, u) for u in states]
     copy = pickle.loads(pickle.dumps(problem))
     found = [None] * 4
 
     def work(k):
         for _ in range(5):
-            found[k] = rhs_of(copy, states[k])
+            found[k] = rates(copy, states[k])
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for thread in threads:
@@ -371,7 +365,7 @@ def test_what_is_not_physical_ends_the_run():
     assert result.t == pytest.approx(0.3, abs=0.02)
     assert "Moment({v: 0}) is -" in result.message
     with pytest.raises(NotPhysicalError) as caught:
-        rhs_of(problem, problem.initial * -1.0, 0.25)
+        rates(problem, problem.initial * -1.0, 0.25)
     assert caught.value.time == 0.25
     assert caught.value.value == pytest.approx(-1.7, abs=0.01)
     assert min(caught.value.place, 4.0 - caught.value.place) < 0.1
