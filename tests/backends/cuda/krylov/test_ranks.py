@@ -73,14 +73,12 @@ def launch(kernel, function, arguments, rng, parts):
     assert function(arguments, how, []) == ""
 
 
-def steps_on_ranks(functions, passes, bases, rng, columns=RESTART):
-    """Do steps of GMRES with A = 0.9: w is what the step before left as u."""
+def steps_on_ranks(functions, passes, bases, rng, multiply):
+    """Do steps of GMRES with A, ``multiply(rank, v)``: w is what the step before left as u."""
     ranks = [Rank(basis, len(bases)) for basis in bases]
-    for column in range(columns):
-        for rank in ranks:
-            rank.basis[column + 1] = 0.9 * rank.basis[column] + 0.1 * np.roll(
-                rank.basis[column], 1, axis=-1
-            )
+    for column in range(RESTART):
+        for number, rank in enumerate(ranks):
+            rank.basis[column + 1] = multiply(number, rank.basis[column])
         for first, after, name in passes:
             count = rank_sums(name, column, bases[0].dtype)
             for number, rank in enumerate(ranks):
@@ -109,20 +107,23 @@ def test_gmres_on_ranks_is_that_of_one_process(dtype, rng, tmp_path):
     basis = np.zeros((RESTART + 1, SYSTEMS, size), kind)
     basis[0] = rng.standard_normal((SYSTEMS, size))
 
+    def turned(number, v):
+        return 0.9 * v + 0.1 * np.roll(v, 1, axis=-1)
+
     one = Rank(basis, 1)
     for column in range(RESTART):
-        one.basis[column + 1] = 0.9 * one.basis[column] + 0.1 * np.roll(one.basis[column], 1, -1)
+        one.basis[column + 1] = turned(0, one.basis[column])
         for kernel in alone:
             launch(kernel, functions[kernel.program], one.arguments(column, 1), rng, 1)
-    (same,) = steps_on_ranks(functions, passes, [basis], rng)
+    (same,) = steps_on_ranks(functions, passes, [basis], rng, turned)
     np.testing.assert_array_equal(same.basis, one.basis)
     np.testing.assert_array_equal(same.state, one.state)
     np.testing.assert_array_equal(same.progress, one.progress)
     assert one.progress[1].tolist() == [RESTART, 0, RESTART]
 
-    # with a matrix that keeps ranks apart, so that each computes its part of w by itself
-    several = steps_with_diagonal(functions, passes, np.split(basis, cuts, axis=2), rng, cuts)
-    (whole,) = steps_with_diagonal(functions, passes, [basis], rng, [])
+    parts = np.split(basis, cuts, axis=2)
+    several = steps_on_ranks(functions, passes, parts, rng, with_diagonal(size, cuts))
+    (whole,) = steps_on_ranks(functions, passes, [basis], rng, with_diagonal(size, []))
     for rank in several[1:]:
         np.testing.assert_array_equal(rank.state, several[0].state)  # the same bits
         np.testing.assert_array_equal(rank.small, several[0].small)
@@ -133,22 +134,7 @@ def test_gmres_on_ranks_is_that_of_one_process(dtype, rng, tmp_path):
     np.testing.assert_allclose(several[0].state, whole.state, rtol=2000 * eps, atol=2000 * eps)
 
 
-def steps_with_diagonal(functions, passes, bases, rng, cuts):
-    size = sum(basis.shape[2] for basis in bases)
-    diagonal = np.split(1 + np.arange(size) / size, cuts)
-    ranks = [Rank(basis, len(bases)) for basis in bases]
-    for column in range(RESTART):
-        for rank, entries in zip(ranks, diagonal, strict=True):
-            rank.basis[column + 1] = entries * rank.basis[column]
-        for first, after, name in passes:
-            count = rank_sums(name, column, bases[0].dtype)
-            for number, rank in enumerate(ranks):
-                parts = 1 + number % 2
-                given = rank.arguments(column, parts, len(ranks), count)
-                launch(first, functions[first.program], given, rng, parts)
-            together = np.concatenate([rank.sums[: SYSTEMS * count] for rank in ranks])
-            for rank in ranks:
-                rank.gathered[: together.size] = together
-                given = rank.arguments(column, 1, len(ranks), count)
-                launch(after, functions[after.program], given, rng, 1)
-    return ranks
+def with_diagonal(size, cuts):
+    """A matrix that keeps ranks apart, so that each computes its part of w by itself."""
+    entries = np.split(1 + np.arange(size) / size, cuts)
+    return lambda number, v: entries[number] * v
