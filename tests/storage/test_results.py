@@ -11,14 +11,13 @@ import warnings
 import numpy as np
 import pytest
 from crafted_files import edit
+from fuzzing import samples
 
 from batchkron import ProblemFileError
 from batchkron.problems import make
 from batchkron.solvers import Adapt, evolve
 from batchkron.storage import (
-    Checkpoint,
     Document,
-    ResultFile,
     checkpoint_obstacle,
     content_limits,
     load_checkpoint,
@@ -34,20 +33,7 @@ from batchkron.storage import writer as container
 
 @pytest.fixture
 def checkpoint(rng):
-    return Checkpoint(
-        u=rng.normal(size=1000),
-        t0=0.1,
-        dt=0.3,
-        step=7,
-        until=5.0,
-        method="ssp-rk3",
-        problem_hash="0123abcd",
-        version="0.1.0",
-        threads=4,
-        instruction_set="avx2",
-        dtype="float64",
-        history=[{"event": "step", "t": 0.1 + 0.2}, None, [1, "∫"]],
-    )
+    return samples.checkpoint(rng, 1000)
 
 
 @pytest.fixture
@@ -57,19 +43,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def result(rng):
-    return ResultFile(
-        u=rng.normal(size=500),
-        t=0.1 * 3,
-        status="completed",
-        steps=12,
-        dt=1 / 3,
-        method="crank-nicolson",
-        problem_hash="0123abcd",
-        problem_name="Wärme",
-        l2_error=1e-17,
-        relative_error=None,
-        history=[{"step": 3}],
-    )
+    return samples.result(rng, 500)
 
 
 def same(first, second):

@@ -64,8 +64,8 @@ def all_samples():
         _foreign_list(rng): 0.05,
         _sample("planned list", encode_list(_planned_list(rng).content)): 0.05,
         _sample("bare problem", encode_problem(content_of(_bare_problem(rng)))): 0.1,
-        _sample("result", states._encode("batchkron-result", _result(rng))): 0.1,
-        _sample("checkpoint", states._encode("batchkron-checkpoint", _checkpoint(rng))): 0.2,
+        _sample("result", states._encode("batchkron-result", result(rng))): 0.1,
+        _sample("checkpoint", states._encode("batchkron-checkpoint", checkpoint(rng))): 0.2,
         _asgard_sample("layout090_continuity_2d_adaptive.h5"): 0.05,
         _asgard_sample("layout2024_diffusion_2_step20.h5"): 0.05,
     }
@@ -151,9 +151,9 @@ def _bare_problem(rng):
     )
 
 
-def _result(rng):
+def result(rng, size=300):
     return ResultFile(
-        u=rng.normal(size=300),
+        u=rng.normal(size=size),
         t=0.1 * 3,
         status="completed",
         steps=12,
@@ -166,9 +166,9 @@ def _result(rng):
     )
 
 
-def _checkpoint(rng):
+def checkpoint(rng, size=200):
     return Checkpoint(
-        u=rng.normal(size=200),
+        u=rng.normal(size=size),
         t0=0.1,
         dt=0.3,
         step=7,
