@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -14,7 +14,7 @@ import batchkron as bk
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.tables import words
 from benchmarks.core.timing import Call, seconds_of
 from benchmarks.kronecker_chains import times_of
 
@@ -81,6 +81,7 @@ def spin_chain(sites: int, rng: np.random.Generator) -> tuple[Any, Any]:
 def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
     op, matrix = spin_chain(sites, rng)
     found: dict[str, Any] = {
+        "terms": TERMS,
         "sites": sites,
         "bytes": {
             "ours": sum(factor.nbytes for term in op.terms for factor in term.factors),
@@ -108,19 +109,6 @@ def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
     return found
 
 
-def report(cells: Sequence[dict[str, Any]], spins: dict[str, Any]) -> Iterator[str]:
-    yield head(["product", "n", "dtype", "ours, µs", "matmul, µs", "ratio"])
-    for cell in cells:
-        times = [f"{1e6 * seconds:.0f}" for seconds in cell["seconds"].values()]
-        ratio = f"{cell['ratio']:.2f}{' wrong' * cell['wrong']}"
-        yield row([cell["position"], cell["n"], cell["dtype"], *times, ratio])
-    yield f"\n{TERMS} terms of {spins['sites']} factors{', wrong' * spins['wrong']}:\n"
-    yield head(["", "bytes", "product, ms", "eigsh, s"])
-    for name in ("ours", "CSR"):
-        ms, seconds = f"{1e3 * spins['seconds'][name]:.2f}", f"{spins['eigsh'][name]:.2f}"
-        yield row([name, spins["bytes"][name], ms, seconds])
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="N")
@@ -138,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for position in shapes_of(n, elements)
     ]
     spins = chain(options.sites, cuda, rng)
-    print("\n".join(report(cells, spins)))
+    print(*map(words, (*cells, spins)), sep="\n")
     save(options.json, {"machine": machine(options.device), "cells": cells, "chain": spins})
     return int(any(one["wrong"] for one in (*cells, spins)))
 

@@ -14,7 +14,7 @@ from batchkron import kronecker_sparse as ks
 from benchmarks.core.checks import on_host, relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.tables import words
 from benchmarks.core.timing import in_turn, least
 
 Pattern = tuple[int, int, int, int]
@@ -106,18 +106,6 @@ def measured(
     return {**found, "wrong": not error <= 100 * float(np.finfo(dtype).eps)}
 
 
-def table(found: Sequence[dict[str, Any]]) -> list[str]:
-    names = list(dict.fromkeys(name for one in found for name in one["seconds"]))[1:]
-    lines = [head(["chain", "dtype", "layout", "vectors", "steps", "µs", *names, "difference"])]
-    for one in found:
-        own = one["seconds"]
-        texts = [one["chain"], one["dtype"], one["layout"], one["batch"]]
-        texts += [len(one["multiplied_out"]), f"{1e6 * own['chain']:.0f}"]
-        texts += [f"{own[name] / own['chain']:.2f}" if name in own else "–" for name in names]
-        lines.append(row([*texts, f"{one['difference']:.0e}"]))
-    return lines
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--chain", action="append", choices=CHAINS, help="may be repeated")
@@ -132,8 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dtypes = options.dtype or (DTYPES if cuda else DTYPES[1:])
     for name, dtype, layout in product(options.chain or CHAINS, dtypes, LAYOUTS):
         found.append(measured(name, dtype, layout, batch, cuda, rng))
-        print(table(found[-1:])[-1], flush=True)
-    print("\n" + "\n".join(table(found)))
+        print(words(found[-1]), flush=True)
     save(options.json, {"machine": machine(options.device), "cells": found})
     return int(any(one["wrong"] for one in found))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.records import machine, save
-from benchmarks.core.tables import groups
+from benchmarks.core.tables import groups, words
 from benchmarks.gpu import compiling
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_absences(cells)
     if report["sparse_standing"]:
         print("\n## Kronecker-sparse matrices\n")
-        print("\n".join(standing.standing_lines(report["sparse_standing"])))
+        print(*map(words, report["sparse_standing"]), sep="\n")
     print(f"\n{report['seconds']:.0f} s in all")
     return int(any(cell.microseconds is None for cell in cells))
 

@@ -12,7 +12,7 @@ import scipy.sparse.linalg as scipy_linalg
 import batchkron as bk
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.tables import words
 from benchmarks.krylov.cases import ITERATIONS, right_hand_side, second_difference, times_of
 
 SIZES = ((100, 100), (22, 22, 22), (316, 316), (47,) * 3, (1000, 1000), (100,) * 3)
@@ -47,9 +47,7 @@ def measure(sizes: Sequence[int]) -> list[dict[str, Any]]:
             ratio = seconds[NAMES[2]] / seconds[NAMES[1]]
             case = {"sizes": list(sizes), "operator": name, "method": method}
             found.append({**case, "seconds": seconds, "over_one": ratio})
-            times = [f"{1e3 * time:.3g}" for time in seconds.values()]
-            texts = [method, name, " × ".join(map(str, sizes)), *times, f"{ratio:.2f}"]
-            print(row(texts), flush=True)
+            print(words(found[-1]), flush=True)
     return found
 
 
@@ -57,7 +55,6 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "json")
     parser.add_argument("--unknowns", type=int, nargs=2, default=(0, 10**6), metavar=("N", "N"))
     options = parser.parse_args(given)
-    print(head(["SciPy's", "our", "unknowns", "one thread, ms", "two, ms", "over one"]))
     before = bk.get_num_threads()
     content: dict[str, Any] = {"machine": machine("cpu"), "solves": []}
     try:

@@ -20,5 +20,5 @@ def test_it_measures_and_writes(benchmark, tmp_path, capsys):
     assert all(cell["ratio"] > 0 for cell in found["cells"])
     assert found["chain"]["bytes"]["ours"] < found["chain"]["bytes"]["CSR"]
     printed = capsys.readouterr().out
-    assert printed.count("| I ⊗ A ⊗ I | 4 |") == 4
-    assert "12 terms of 8 factors:" in printed
+    assert printed.count("position I ⊗ A ⊗ I, n 4, ") == 4
+    assert "terms 12, sites 8, " in printed

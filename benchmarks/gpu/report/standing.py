@@ -79,15 +79,3 @@ def _figures(cells: Sequence[Cell]) -> dict[str, Any]:
         "median_over_floor": median(floors),
         "largest_over_floor": max(floors),
     }
-
-
-def standing_lines(records: Sequence[dict[str, Any]]) -> list[str]:
-    return [
-        f"- {one['dtype']}, {one['layout']}: "
-        + ", ".join(
-            f"{name.replace('_', ' ')} {value:.3g}"
-            for name, value in one.items()
-            if isinstance(value, int | float)
-        )
-        for one in records
-    ]
