@@ -18,6 +18,7 @@ from batchkron.backends.cuda.runtime.device import current_device, device_limits
 from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
+from benchmarks.core.tables import words
 from benchmarks.gpu.cases.cases import DTYPES, EXPLICIT
 from benchmarks.gpu.cases.floors import explicit_bytes, explicit_traffic
 from benchmarks.gpu.data import ExplicitSubject
@@ -111,10 +112,8 @@ def main() -> int:
                 continue
             own = list(measured(sizes, dtype))
             rows += own
-            print(f"\n{name} {dtype}, TB/s read and written")
-            for row in sorted(own, key=lambda row: row.get("microseconds", 0.0)):
-                rate = "WRONG" if row.get("wrong") else f"{row['terabytes_per_second']:.3f}"
-                print(f"  {rate}  {row['family']:8} {row['variant']}", flush=True)
+            own.sort(key=lambda row: row.get("microseconds", 0.0))
+            print(*map(words, own), sep="\n", flush=True)
             cupy.get_default_memory_pool().free_all_blocks()
             save(options.json, rows)
     print(f"\n{time.perf_counter() - begun:.0f} s")

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.core.checks import on_host
 from benchmarks.core.timing import OURS, Call, seconds_of
 from benchmarks.papers.results import ALONE, Cell, Key, Results
-from benchmarks.patterns import LAYOUTS, Pattern, ratio
+from benchmarks.patterns import LAYOUTS, Pattern
 
 SLOWER = 3.0  # a contender that takes this many times as long as the fastest one is stopped early
 # Seconds of a call that is repeated in any case: a single one of several small kernels takes as
@@ -217,13 +217,3 @@ def measure_missing(
             finally:
                 results.add(cell)
             yield cell
-
-
-def line(cell: Cell) -> str:
-    texts = [
-        f"{name} {1e6 * value:.1f}{'+' * (name in cell.stopped_early)}"
-        for name, value in cell.seconds.items()
-    ]
-    texts += [f"{name}: {why}" for name, why in cell.failed.items()]
-    what = f"{cell.pattern} {cell.dtype} {cell.layout} (b+c)/(bc) {ratio(cell.pattern):.4f}"
-    return f"{what}: µs: {', '.join(texts)}"

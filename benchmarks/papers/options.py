@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmarks.core import options
 from benchmarks.core.records import default_processes
-from benchmarks.papers.measuring import Bench, DeviceLostError, keys_of, line, measure_missing
+from benchmarks.core.tables import words
+from benchmarks.papers.measuring import Bench, DeviceLostError, keys_of, measure_missing
 from benchmarks.papers.results import DTYPES, NAMES, Cell, Results
 from benchmarks.patterns import BATCH, Pattern, energy_patterns, fair_order, time_patterns
 
@@ -89,7 +90,7 @@ def measured_results(
     cells, seconds = [], given.seconds - (time.perf_counter() - begun)
     try:
         for cell in measure_missing(bench, results, keys, names, energy, seconds):
-            print(line(cell), flush=True)
+            print(words(vars(cell)), flush=True)
             cells.append(cell)
     except DeviceLostError as error:
         print(f"the device works no more: {error}", flush=True)
