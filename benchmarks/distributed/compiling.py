@@ -67,7 +67,9 @@ def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: i
 
     device = cupy.cuda.Device().id
     spec = KronSpec((P,) * N, (P,) * N, outer, inner, np.dtype(dtype))
-    kernel = spread_kernel(fastest_plan(product_of(spec, False), device_limits(device))[-1], owners)
+    limits = device_limits(device)
+    last = fastest_plan(product_of(spec, False), limits)[-1]
+    kernel = spread_kernel(last, owners, limits)
     if kernel is not None:
         load_kernel(kernel.program, device)
 
