@@ -60,6 +60,7 @@ from .discretization.terms.traces import Traces, chain_traces
 from .grids.choice import GridChoice, choose_grid
 from .grids.degrees import common_or_each, sizes_of_degrees
 from .grids.sparse_grid import SparseGrid
+from .semidiscrete.checks import check_limiter
 from .semidiscrete.default_stepper import default_stepper
 from .semidiscrete.exact.at_times import ExactAtTimes
 from .semidiscrete.exact.function import ExactFunction
@@ -254,9 +255,11 @@ class PDE(Statement):
             derivative ∂(k ∂f/∂x)/∂x, where h is the width of a finest cell; with τ = 0 its
             operator is singular.
         limiter : {"positive"}, optional
-            On a full grid, scale f in each finest cell about its mean, after each stage of
-            "ssp-rk3" (then the default) or "forward-euler", until it is nowhere negative at the
-            points. ∫ f stays the same.
+            Scale f in each finest cell about its mean, after each stage of "ssp-rk3" (then the
+            default) or "forward-euler", until it is nowhere negative at the points. ∫ f stays the
+            same. On a mixed grid the cells are those of its full axes, such as x of
+            ``Mixed([x], [v, w])``, at each point of the others; f is the mean where that is
+            negative. Refused are sparse grids, volume elements and degrees that differ.
         allow_ill_posed : bool
             Allow diffusion that is backward somewhere, as ``div(x, -1.0) @ grad(x)`` is: its short
             waves grow at rates without a bound. By default such a PDE is refused, here and for the
@@ -296,6 +299,7 @@ class PDE(Statement):
             method = self._method_at_points() if limiter is None else "ssp-rk3"
         chosen = choose_grid(grid, level, self.axes)
         space = self._space(chosen.levels, degrees, boundary_penalty)
+        check_limiter(limiter, chosen, space.degrees, space.masses, method or "ssp-rk3")
         check_coefficients(self.terms, space)
         initial = self._initial_vector(space, chosen)
         fields, bounded = SampledFields(space), self.terms

@@ -387,3 +387,18 @@ def _check_cells(cells: ArrayLike, levels: tuple[int, ...]) -> NDArray[np.int64]
             f"level {levels[axis]}"
         )
     return array
+
+
+def full_axes(grid: SparseGrid) -> tuple[int, ...]:
+    """Return the axes along which a grid has all cells beside each cell of the other axes.
+
+    An axis of level 0, which has one cell, counts only if all axes have all cells.
+    """
+    if grid.num_cells == 1 << sum(grid.levels):
+        return tuple(range(grid.dimensions))
+    found = []
+    for k, level in enumerate(grid.levels):
+        lines = len(np.unique(np.delete(grid.cells, k, axis=1), axis=0))
+        if level > 0 and lines << level == grid.num_cells:
+            found.append(k)
+    return tuple(found)

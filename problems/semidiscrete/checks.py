@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from batchkron.names import StepperName
 
 from ..discretization.interpolation.transform import check_grid
 from ..discretization.parts import (
@@ -18,12 +21,13 @@ from ..discretization.parts import (
     check_mass,
 )
 from ..grids.degrees import common_degree
-from ..grids.sparse_grid import SparseGrid
+from ..grids.sparse_grid import SparseGrid, full_axes
 from ..statement.axis import Axis
 from ..statement.field_axes import check_electric_axes
 from ..statement.functions import FunctionOfAxes
 from ..statement.gains import MaxwellianGain
 from ..statement.time import TimeFunction
+from .default_stepper import LIMITED_METHODS
 
 __all__ = [
     "check_axes",
@@ -232,23 +236,30 @@ def check_times(
 
 
 def check_limiter(
-    limiter: object, grid: SparseGrid, sizes: Sequence[int], masses: Masses, device: str
+    limiter: object, grid: SparseGrid, degrees: Sequence[int], masses: Masses, method: str
 ) -> None:
-    """Refuse limiters that are unknown, or that a grid, a volume element or a device has not."""
+    """Refuse limiters that are unknown, or that a grid, a volume element or a method has not."""
     if limiter is None:
         return
     if limiter != "positive":
         raise ValueError(f"limiter is {limiter!r}; expected None or 'positive'")
-    if grid.num_cells != 1 << sum(grid.levels):
+    if method in get_args(StepperName) and method not in LIMITED_METHODS:
+        raise ValueError(
+            f"limiter='positive' is for combinations of Euler steps, and the method is {method!r}; "
+            f"take one of {', '.join(map(repr, LIMITED_METHODS))}, or leave out limiter="
+        )
+    full = full_axes(grid)
+    if not full:
         raise ValueError(
             "limiter='positive' scales f about its mean in each finest cell, and a sparse grid has "
-            "no cell means; use grid='full', or viscosity: a term nu * div(x) @ grad(x)"
+            "no cell means; use grid='full', Mixed([x], [v, w]), which has those along x, or "
+            "viscosity: a term nu * div(x) @ grad(x)"
         )
-    common_degree([n - 1 for n in sizes], "limiter='positive'")
+    degree = common_degree(degrees, "limiter='positive'")
     if any(mass is not None for mass in masses):
         raise ValueError("limiter='positive' is for axes without a volume element")
-    if device != "cpu":
-        raise ValueError(f"limiter='positive' runs on the CPU only, not on {device}")
+    if len(full) < grid.dimensions:  # the other axes have points
+        check_grid(grid, degree)
 
 
 def check_well_posed_until(known: float | None, t0: float, until: float) -> None:

@@ -14,7 +14,7 @@ from ..discretization.space import DGSpace
 from ..statement.terms import Term, term_text
 from ..statement.time import TimeFunction
 
-__all__ = ["default_stepper"]
+__all__ = ["IMPLICIT_METHODS", "LIMITED_METHODS", "default_stepper"]
 
 IMPLICIT_METHODS = (
     "backward-euler",
@@ -32,6 +32,9 @@ IMPLICIT_METHODS = (
     "exponential-trapezoidal",
 )
 """Methods whose step need not resolve the diffusion on the finest cells."""
+
+LIMITED_METHODS = ("ssp-rk3", "forward-euler")
+"""Methods that are combinations of Euler steps, after each of which a limiter acts."""
 
 _SAMPLES_IN_TIME = 257  # number of times in the run at which coefficients are sampled
 

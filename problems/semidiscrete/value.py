@@ -113,7 +113,7 @@ class ProblemValue(ProblemContent):
         for force in self.electric:
             check_terms(force.terms, grid, sizes)
         check_electric(self.electric, self.axes, masses, grid, sizes)
-        check_limiter(self.limiter, grid, sizes, masses, self.device)
+        check_limiter(self.limiter, grid, self.degrees, masses, self.stepper.method)
         check_edges(self.edge_functions, grid, sizes)
         check_gains(self.gains, self.axes, masses)
         edges = (edge.function for edge in self.edge_functions)

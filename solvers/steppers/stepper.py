@@ -98,12 +98,8 @@ class Stepper(ABC):
 
     def __init__(self, problem: TimeProblem, dt: float) -> None:
         self.problem = problem
+        refuse_limiter(type(self), problem)
         self._limit = known_beside_rhs(problem, "limit_state")
-        if self._limit is not None and not self.euler_steps:
-            raise ValueError(
-                f"the problem has a limiter, which is for combinations of Euler steps; take "
-                f"method='ssp-rk3' or 'forward-euler', not {self.name!r}"
-            )
         self.dt = float(dt)
         if not 0.0 < self.dt < math.inf:
             raise ValueError(f"dt is {dt}; expected a finite number > 0")
@@ -353,3 +349,12 @@ class ImplicitStepper(Stepper):
             return solve
         u += self._increment
         return None
+
+
+def refuse_limiter(method: type[Stepper], problem: Any) -> None:
+    """Raise ValueError if a problem has a limiter and the method is no sum of Euler steps."""
+    if not method.euler_steps and known_beside_rhs(problem, "limit_state") is not None:
+        raise ValueError(
+            "the problem has a limiter, which is for combinations of Euler steps; take "
+            f"method='ssp-rk3' or 'forward-euler', not {method.name!r}"
+        )

@@ -36,6 +36,8 @@ class PositionPoints:
     ``grid``: a grid that is closed downward.
     ``degree``: degree of states.
     ``device`` ({"cpu", "cuda"}): where vectors are.
+    ``extra``: by how much the degree of what interpolates is higher, as far as there are sets of
+      points; with 0 values and states determine each other.
     ``along`` (tuple of ndarray, shape (cells_k m,), float64): the coordinates of all points along
       each position; those at edges of cells are moved into theirs.
 
@@ -50,9 +52,11 @@ class PositionPoints:
         grid: SparseGrid,
         degree: int,
         device: str = "cpu",
+        *,
+        extra: int = 1,
     ) -> None:
         check_grid(grid, degree)
-        self._n, self._m = degree + 1, min(degree + 2, MAX_POINTS)
+        self._n, self._m = degree + 1, min(degree + 1 + extra, MAX_POINTS)
         self._axes, self._grid, self._device = tuple(axes), grid, device
         self._positions = tuple(positions)
         self._sizes = tuple(

@@ -70,6 +70,11 @@ def adaptation_rule(
             "the problem's operators are dense, and a grid that grows may have too many unknowns "
             "for that; take with_form('sweep') to adapt the grid"
         )
+    if problem.limiter is not None:
+        raise ValueError(
+            f"the problem has limiter={problem.limiter!r}, which needs all cells of an axis, and a "
+            "grid that follows the solution has only some; leave out one of limiter= and adapt="
+        )
     if not problem.grid.is_downward_closed:
         raise ValueError(
             "the problem's grid is not closed downward: a cell has no parent in it; take "

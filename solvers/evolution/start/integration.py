@@ -16,7 +16,7 @@ from batchkron.storage import Checkpoint, StoredGrid
 from ...krylov.vectors.ranks import Ranks, ranks_of_problem, sum_over
 from ...protocols import TimeProblem
 from ...steppers.registry import get, names
-from ...steppers.stepper import Stepper
+from ...steppers.stepper import Stepper, refuse_limiter
 from .arguments import (
     Tolerances,
     as_tolerances,
@@ -203,6 +203,7 @@ def plan_integration(
             tolerances = with_size_of_rise(tolerances, problem, initial, t0, until, ranks)
         return _resumed(problem, initial, ranks, checkpoint, t0, until, method, dt, tolerances)
     stepper = get(setting(problem, method, "method"))
+    refuse_limiter(stepper, problem)
     if tolerances is not None:
         _refuse_without_estimate(stepper)
         check_interval(problem, t0, until)
@@ -271,6 +272,7 @@ def _resumed(
 ) -> Integration:
     """Return the integration that continues a checkpoint; raise if that belongs to another run."""
     stepper = get(checkpoint.method if method is None else method)
+    refuse_limiter(stepper, problem)
     unknowns = int(sum_over(ranks, np.array([initial.size]))[0])
     if checkpoint.grid is not None:
         unknowns = checkpoint.u.size

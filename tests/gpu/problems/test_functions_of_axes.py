@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from batchkron.problems import PDE, Axis, Dirichlet, Moment, SparseGrid, div, grad, pointwise
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Dirichlet,
+    Mixed,
+    Moment,
+    SparseGrid,
+    div,
+    grad,
+    pointwise,
+)
 from batchkron.problems.discretization.interpolation.transform import PointTransform
 from batchkron.solvers import evolve
 
@@ -102,11 +112,13 @@ def test_newtons_method_in_bdf():
         close(evolve(problem.to("cuda"), **options).u.get(), evolve(problem, **options).u, 1e-5)
 
 
-def test_limiters_stay_on_the_cpu():
-    pde = PDE([X], div(X, -1.0), boundary="periodic", initial=1.0)
-    problem = pde.discretize(2, 1, "full", limiter="positive")
-    with pytest.raises(ValueError, match="runs on the CPU only, not on cuda"):
-        problem.to("cuda")
+@pytest.mark.parametrize("grid", ["full", Mixed([X], [Y, Z])])
+def test_limiters(cupy, grid):
+    start = "1.01 + sin(x) * cos(y + z)"
+    pde = PDE([X, Y, Z], div(X, -1.0), boundary="periodic", initial=start)
+    problem = pde.discretize(3, 2, grid, limiter="positive")
+    options = {"until": 0.2, "dt": problem.stepper.dt / 2}
+    close(evolve(problem.to("cuda"), **options).u.get(), evolve(problem, **options).u)
 
 
 def test_linear_terms_are_an_operator(cupy, rng):

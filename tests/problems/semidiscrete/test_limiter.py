@@ -1,13 +1,15 @@
-"""The limiter of full grids: means and masses, positive states, shocks, files, refusals."""
+"""The limiter of full and mixed grids: means, positive states, shocks, files, refusals."""
 
 import numpy as np
 import pytest
+from device_check import run_check
 
 from batchkron import NotPhysicalError
 from batchkron.problems import (
     PDE,
     Axis,
     Mixed,
+    Separable,
     SparseGrid,
     div,
     grad,
@@ -15,7 +17,8 @@ from batchkron.problems import (
     pointwise,
     save_problem,
 )
-from batchkron.solvers import EvolveStatus, evolve
+from batchkron.problems.semidiscrete.limiter import PositiveLimiter
+from batchkron.solvers import Adapt, EvolveStatus, evolve
 
 TURN = 2 * np.pi
 X, Y, Z = Axis("x", 0, TURN), Axis("y", -1, 2), Axis("z", 0, 1)
@@ -134,19 +137,132 @@ def test_files_and_defaults(tmp_path):
     assert parabolic.discretize(2, 1, limiter="positive").stepper.method == "ssp-rk3"
 
 
-@pytest.mark.parametrize("grid", ["sparse", Mixed([X], [Y, Z])])
+MIXED = {
+    "one full axis": (Mixed([X], [Y, Z]), (0,)),
+    "the last axis": (Mixed([X, Y], [Z]), (2,)),
+    "the middle one": (Mixed([X, Z], [Y]), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
+def test_mixed_grids_have_cells_of_their_full_axes(name, degree):
+    """At each place of the other axes the means of cells stay; values with means >= 0 are >= 0."""
+    grid, full = MIXED[name]
+    problem = transport([X, Y, Z], (2, 3, 2), degree, grid=grid, limiter="positive")
+    random = np.random.default_rng(4)
+    u = problem.project("0.3 + sin(2 * x) * cos(y + z)") + 0.01 * random.standard_normal(
+        problem.unknowns
+    )
+    before = u.copy()
+    problem.limit_state(0.0, u)
+    limiter = PositiveLimiter(problem)
+    for place in ([1.3, -0.2, 0.3], [4.0, 1.9, 0.9], [0.1, 0.77, 0.501]):
+        np.testing.assert_allclose(
+            line_means(problem, u, full[0], place), line_means(problem, before, full[0], place),
+            rtol=0, atol=1e-12,
+        )  # fmt: skip
+    nodal = limiter._nodal(u)
+    values = nodal @ limiter._shapes[0].T
+    kept = limiter._mean * nodal[:, 0] >= 0.0
+    assert values[kept].min() > -1e-12
+    if degree > 0:
+        first = limiter._nodal(before)
+        assert (first @ limiter._shapes[0].T)[kept].min() < -0.1
+        assert not kept.all()
+        assert abs(nodal[~kept, 1:]).max() < 1e-12  # nothing is left but the mean
+    again = u.copy()
+    problem.limit_state(0.0, again)
+    np.testing.assert_allclose(again, u, rtol=0, atol=1e-13)
+
+
+def line_means(problem, u, k, place):
+    """Return the means of the cells of axis k along the line through a place."""
+    nodes, weights = np.polynomial.legendre.leggauss(problem.degree + 1)
+    axis, count = problem.axes[k], 1 << problem.grid.levels[k]
+    line = axis.lower + axis.length / count * (np.arange(count)[:, None] + (nodes + 1) / 2)
+    places = np.tile(place, (line.size, 1))
+    places[:, k] = line.ravel()
+    return problem.evaluate(u, places).reshape(line.shape) @ weights / 2
+
+
+def test_a_mixed_grid_of_single_axes_is_a_full_one():
+    states = []
+    for grid in ("full", Mixed([X], [Y])):
+        problem = transport([X, Y], (3, 2), 2, grid=grid, limiter="positive")
+        states.append(problem.project("1.01 + sin(x) * cos(2 * y)") * 1.0)
+        states[-1] += 0.01 * np.random.default_rng(0).standard_normal(problem.unknowns)
+        before = states[-1].copy()
+        problem.limit_state(0.0, states[-1])
+        assert not np.array_equal(states[-1], before)
+    np.testing.assert_array_equal(*states)
+
+
+def test_a_run_on_a_mixed_grid():
+    """A jump in x of a gas of two velocities; the density at each velocity stays."""
+    v, w = Axis("v", -4, 4), Axis("w", -4, 4)
+    start = Separable(
+        x=lambda s: np.where(abs(s - 2) < 1, 1.0, 0.0),
+        v=lambda s: np.exp(-(s**2) / 2),
+        w=lambda s: np.exp(-(s**2) / 2),
+    )
+    least, densities = {}, {}
+    for limiter in (None, "positive"):
+        pde = PDE([X, v, w], div(X, -1.0, others={v: lambda s: s}),
+                  boundary={X: "periodic", v: "neumann", w: "neumann"}, initial=start)  # fmt: skip
+        problem = pde.discretize((5, 3, 3), 2, Mixed([X], [v, w]), limiter=limiter)
+        result = evolve(problem, until=0.3)
+        assert result.status is EvolveStatus.COMPLETED
+        places = [[s, 0.3, -0.2] for s in np.linspace(0.01, 6.2, 400)]
+        least[limiter] = problem.evaluate(result.u, places).min()
+        densities[limiter] = line_means(problem, result.u, 0, [0.0, 0.3, -0.2]).sum()
+    assert least[None] < -0.02
+    assert least["positive"] > 0.35 * least[None]  # between the points
+    assert densities["positive"] == pytest.approx(densities[None], abs=1e-11)
+
+
+@pytest.mark.parametrize("grid", ["sparse", Mixed([X, Y, Z])])
 def test_sparse_grids_are_refused(grid):
-    with pytest.raises(ValueError, match="a sparse grid has no cell means; use grid='full', or vi"):
+    with pytest.raises(ValueError, match=r"a sparse grid has no cell means; use grid='full', Mix"):
         transport([X, Y, Z], 3, 1, grid=grid, limiter="positive")
+
+
+def test_points_of_the_other_axes_are_needed():
+    with pytest.raises(ValueError, match="there are sets for the degrees 0, 1, 2, 3, 4, 5; got"):
+        transport([X, Y, Z], 2, 6, grid=Mixed([X], [Y, Z]), limiter="positive")
+    open_ = [[0, 0], [0, 2], [1, 0], [1, 2]]
+    with pytest.raises(ValueError, match=r"lacks an ancestor of one of its cells"):
+        transport([X, Y], None, 1, grid=SparseGrid.custom(open_, (1, 2)), limiter="positive")
+
+
+@pytest.mark.parametrize("method", ["rk4", "rkc2", "ssp-rk2", "ark3", "bdf", "exponential-euler"])
+def test_methods_are_refused_before_any_work(method):
+    """When the problem is made; and at the beginning of a run, without an evaluation of f."""
+    text = f"combinations of Euler steps, and the method is {method!r}"
+    with pytest.raises(ValueError, match=text):
+        transport([X], limiter="positive", method=method)
+    calls = []
+    pde = PDE([X], pointwise(lambda f: calls.append(1) or -f), boundary="periodic", initial=1.0)
+    problem = pde.discretize(2, 1, "full", limiter="positive", dt=0.1)
+    calls.clear()
+    options = {"rtol": 1e-3} if method == "bdf" else {"dt": 0.01}
+    with pytest.raises(ValueError, match="a limiter, which is for combinations of Euler steps"):
+        evolve(problem, until=0.1, method=method, **options)
+    assert not calls
+
+
+def test_grids_that_follow_the_solution_are_refused():
+    problem = transport([X], limiter="positive")
+    with pytest.raises(ValueError, match="leave out one of limiter= and adapt="):
+        evolve(problem, until=0.1, adapt=Adapt(1e-3))
+    with pytest.raises(ValueError, match="leave out one of limiter= and adapt="):
+        problem.with_adapt(Adapt(1e-3))
 
 
 def test_refusals():
     with pytest.raises(ValueError, match="limiter is 'minmod'; expected None or 'positive'"):
         transport([X], limiter="minmod")
     problem = transport([X], limiter="positive")
-    for method in ("rk4", "dormand-prince", "crank-nicolson", "ark3"):
-        with pytest.raises(ValueError, match="a limiter, which is for combinations of Euler steps"):
-            evolve(problem, until=0.1, method=method, dt=0.01)
     coarse = SparseGrid.custom(problem.grid.cells[:3], problem.grid.levels)
     with pytest.raises(ValueError, match="has no cell means"):
         problem.on_grid(coarse)
@@ -155,3 +271,8 @@ def test_refusals():
               volume={radius: lambda s: s})  # fmt: skip
     with pytest.raises(ValueError, match="without a volume element"):
         pde.discretize(2, 1, limiter="positive")
+
+
+@pytest.mark.timeout(300)
+def test_on_a_device():
+    run_check("limiter", "on_a_device")

@@ -39,7 +39,7 @@ class OnlyDevice:
 FUNCTIONS = (
     *("arange", "broadcast_to", "ceil", "concatenate", "cumsum", "exp", "eye", "floor", "maximum"),
     *("minimum", "ones", "repeat", "searchsorted", "sqrt", "stack", "where", "zeros_like"),
-    *("empty_like", "full", "iscomplexobj", "isfinite", "vdot"),
+    *("empty_like", "flatnonzero", "full", "iscomplexobj", "isfinite", "vdot"),
 )
 
 

@@ -53,7 +53,7 @@ REFUSED = {
         lambda: PDE([X, Y], -1 * div(X) @ FLUX, boundary="periodic", initial=1.0).discretize(
             3, 1, limiter="positive"
         ),
-        "a sparse grid has no cell means; use grid='full', or viscosity",
+        "a sparse grid has no cell means; use grid='full', Mixed",
     ),
     "a degree above 5": (
         lambda: problem_of(degree=6, initial=Separable(x=np.sin)),
