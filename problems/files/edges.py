@@ -39,7 +39,6 @@ def encode_edges(content: ProblemContent) -> dict[str, Value]:
     edges = content.edge_functions
     if not edges:
         return {}
-    check_function_count(_FORMULA, len(edges))
     places = [(edge.axis, edge.end == content.axes[edge.axis].upper) for edge in edges]
     return {
         _FORMULA: tuple(formula_or_values(edge.function, content.t0) for edge in edges),

@@ -24,7 +24,12 @@ from .content import ProblemContent
 from .edges import encode_edges
 from .electric import encode_electric
 from .fields import encode_fields
-from .functions import encode_functions, refuse_callables
+from .functions import (
+    FUNCTION_DATASETS,
+    check_function_count,
+    encode_functions,
+    refuse_callables,
+)
 from .gains import encode_gains
 from .pointwise import all_terms, encode_pointwise
 from .schema import FORMAT, check_counts
@@ -44,15 +49,19 @@ def encode_problem(content: ProblemContent) -> Document:
     are callables, or there are more terms, sources or parts than a file may have.
     """
     refuse_callables(content)
-    return _document(content)
+    parts = () if content.exact is None else content.exact.parts
+    dimensions = content.grid.dimensions
+    check_counts(len(all_terms(content)), len(content.sources), len(parts), dimensions)
+    document = _document(content)
+    for path in FUNCTION_DATASETS:
+        check_function_count(path, len(document.datasets.get(path, ())))
+    return document
 
 
 def _document(content: ProblemContent) -> Document:
     """Return the document of a problem; callables have a hash of values for their text."""
     grid, degrees = content.grid, of_each_axis(content.degree, len(content.axes))
     lengths = [own + 1 << level for own, level in zip(degrees, grid.levels, strict=True)]
-    parts = () if content.exact is None else content.exact.parts
-    check_counts(len(all_terms(content)), len(content.sources), len(parts), grid.dimensions)
     datasets: dict[str, Value] = {
         "name": (content.name,),
         "axes/name": tuple(axis.name for axis in content.axes),

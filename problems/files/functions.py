@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.errors import ProblemFileError
 from batchkron.storage import Document
@@ -17,12 +19,25 @@ from ..statement.axis import Axis
 from ..statement.functions import FunctionOfAxes, function_of_axes
 from .content import ProblemContent
 
-__all__ = ["check_function_count", "decode_functions", "encode_functions", "formula_or_values",
-           "refuse_callables"]  # fmt: skip
+__all__ = [
+    "FUNCTION_DATASETS",
+    "check_function_count",
+    "decode_functions",
+    "encode_functions",
+    "formula_or_values",
+    "refuse_callables",
+]
+
+Values = NDArray[np.float64]
 
 _PATH = "sources/functions"
+FUNCTION_DATASETS = (_PATH, "edges/formula", "pointwise/formula", "pointwise/fields")
+"""The datasets of which each element is a function."""
+
 _MAX_FUNCTIONS = 64  # of one kind in a problem; each is computed at all points of the grid
 _SAMPLES = 64  # points at which a callable is identified
+# Sizes of states of both signs, for a callable that is not defined at some between 0 and 1.
+_OTHER_SIZES = (1.0, 30.0, 1e3)
 
 
 def refuse_callables(content: ProblemContent) -> None:
@@ -48,7 +63,6 @@ def refuse_callables(content: ProblemContent) -> None:
 
 def encode_functions(content: ProblemContent) -> dict[str, Value]:
     """Return the dataset of sources that are functions; none without them."""
-    check_function_count(_PATH, len(content.source_functions))
     texts = tuple(formula_or_values(own, content.t0) for own in content.source_functions)
     return {_PATH: texts} if texts else {}
 
@@ -78,7 +92,9 @@ def check_function_count(path: str, count: int) -> None:
 def formula_or_values(function: FunctionOfAxes, t0: float) -> str:
     """Return the text of a formula; of a callable a hash of values, which tells it apart.
 
-    They are those at points and times that are always the same, for the hash of a problem.
+    They are those at points and times that are always the same, for the hash of a problem. Where
+    the callable is not defined at all of them, each has a call of its own, at more states, and NaN
+    stands for those at which it is not defined.
     """
     if function.text is not None:
         return function.text
@@ -88,12 +104,36 @@ def formula_or_values(function: FunctionOfAxes, t0: float) -> str:
     ]
     fields = {name: np.roll(shares[-1], k + 1) for k, name in enumerate(function.fields)}
     times = [t0, *(t0 + float(share) for share in shares[-1, :3])] if function.in_time else [t0]
-    values = np.array(
-        [
-            function.of_state(shares[-1], points, t, fields)
-            if function.state
-            else function(*points, t)
-            for t in times
-        ]
-    )
+
+    def at(f: Values, points: list[Values], t: float, fields: dict[str, Values]) -> Values:
+        return function.of_state(f, points, t, fields) if function.state else function(*points, t)
+
+    try:
+        values = np.array([at(shares[-1], points, t, fields) for t in times])
+    except Exception:  # whatever a user's function raises
+        states = [shares[-1]]
+        if function.state:
+            states += [size * (2.0 * shares[-1] - 1.0) for size in _OTHER_SIZES]
+        values = np.array([_one_by_one(at, f, points, t, fields) for f in states for t in times])
     return f"a Python function, values {hashlib.sha256(values.tobytes()).hexdigest()}"
+
+
+def _one_by_one(
+    at: Callable[..., Values],
+    f: Values,
+    points: Sequence[Values],
+    t: float,
+    fields: Mapping[str, Values],
+) -> Values:
+    """Return values at single points, NaN where a function is not defined.
+
+    Fields have the size of the state.
+    """
+    found = np.full(f.size, np.nan)
+    size = float(abs(f).max())
+    for k in range(f.size):
+        one = slice(k, k + 1)
+        given = {name: size * own[one] for name, own in fields.items()}
+        with suppress(Exception):
+            found[k] = at(f[one], [own[one] for own in points], t, given)[0]
+    return found

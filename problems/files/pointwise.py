@@ -61,7 +61,6 @@ def encode_pointwise(content: ProblemContent) -> dict[str, Value]:
     operators = content.pointwise
     if not operators:
         return {}
-    check_function_count(_FORMULA, len(operators))
     counts = [len(own_terms(content)), *(len(operator.terms) for operator in operators)]
     counts += [len(operator.inner) for operator in operators]
     if has_damping(operators):
@@ -105,7 +104,6 @@ def _encode_fields(operators: Sequence[PointwiseOperator]) -> dict[str, Value]:
     ]
     if not texts:
         return {}
-    check_function_count(_FIELDS, len(texts))
     return {_FIELDS: tuple(texts), _SAMPLES: np.concatenate(samples)}
 
 

@@ -73,9 +73,9 @@ class Formula:
             tree = ast.parse(self.text.strip(), mode="eval").body
             names = frozenset(_names(tree, self.variables, self.text))
         except (SyntaxError, OverflowError, RecursionError, MemoryError) as error:
+            names_text = f"the names {', '.join(self.variables)}" if self.variables else "names"
             raise ValueError(
-                f"{self.text!r} is no formula ({error}); it may have {_GRAMMAR} and the names "
-                f"{', '.join(self.variables)}"
+                f"{self.text!r} is no formula ({error}); it may have {_GRAMMAR} and {names_text}"
             ) from None
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "_tree", tree)
@@ -153,9 +153,10 @@ def _names(node: ast.expr, variables: Collection[str], text: str) -> set[str]:
     if isinstance(node, ast.Name):
         if node.id in variables:
             return {node.id}
+        known = f"{', '.join(variables)}, or " if variables else "a number or "
         raise ValueError(
-            f"{text!r} names {node.id!r}; expected {', '.join(variables)}, or one of the "
-            f"functions {', '.join(_FUNCTIONS)}"
+            f"{text!r} names {node.id!r}; expected {known}one of the functions "
+            f"{', '.join(_FUNCTIONS)}"
         )
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
         return _names(node.operand, variables, text)

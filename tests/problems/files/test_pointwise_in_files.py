@@ -7,7 +7,7 @@ import pytest
 from crafted_files import changed, write_unchecked
 
 from batchkron import ProblemFileError
-from batchkron.problems import PDE, Axis, Moment, div, load_problem, pointwise
+from batchkron.problems import PDE, Axis, Moment, div, load_problem, pointwise, save_problem
 from batchkron.problems.files.encode import encode_problem
 from batchkron.problems.semidiscrete.value import content_of
 
@@ -73,3 +73,53 @@ def test_false_terms_are_refused(tmp_path, document, name):
     with pytest.raises(ProblemFileError) as caught:
         load_problem(path, trusted=True)
     assert text in str(caught.value)
+
+
+def undefined(f):
+    """A function of states above 2 alone; others raise, one by one or all together."""
+    if (f <= 2.0).any():
+        raise ValueError("only above 2")
+    return np.sqrt(f - 2.0)
+
+
+def with_function(function, **fields):
+    v = Axis("v", -1, 1)
+    axes = [X, v] if fields else [X]
+    pde = PDE(axes, pointwise(function, **fields), boundary="periodic", initial=3.0)
+    return pde.discretize(1, 1, dt=0.1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (undefined, lambda f: 2.0 * undefined(f)),
+        (lambda f: np.log(f - 5.0), lambda f: np.log(f - 6.0)),
+        (lambda f: np.sqrt(-f - 1.0), lambda f: np.sqrt(-f - 2.0)),
+    ],
+)
+def test_functions_that_are_not_defined_everywhere_are_told_apart(first, second):
+    assert with_function(first).content_hash == with_function(first).content_hash
+    assert with_function(first).content_hash != with_function(second).content_hash
+
+
+def test_functions_of_later_times_have_a_hash():
+    assert len(with_function(lambda f, t: f / (t > 100.0)).content_hash) == 64
+
+
+def test_fields_outside_of_their_samples():
+    def loss(f, n):
+        return np.log(n - 3.0) * f
+
+    field = Moment(Axis("v", -1, 1))
+    assert len(with_function(loss, n=field).content_hash) == 64
+    many = with_function(lambda f, n: np.log(n - 4.0) * f, n=field)
+    assert many.content_hash != with_function(loss, n=field).content_hash
+
+
+def test_many_functions_have_a_hash_but_no_file(tmp_path):
+    terms = [pointwise(f"{k} * f") for k in range(70)]
+    problem = PDE([X], terms, boundary="periodic", initial=3.0).discretize(1, 1, dt=0.1)
+    other = PDE([X], terms[:-1], boundary="periodic", initial=3.0).discretize(1, 1, dt=0.1)
+    assert problem.content_hash != other.content_hash
+    with pytest.raises(ValueError, match="'pointwise/formula' has 70 functions; expected at most"):
+        save_problem(tmp_path / "p.h5", problem)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from batchkron.problems.statement.formula import Formula
+from batchkron.problems.statement.formula import Formula, FormulaText
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,12 @@ def test_derivatives_are_those_of_difference_quotients(rng, text):
 def test_derivatives_of_powers_are_exact_where_the_variable_is_negative():
     found = Formula("f**3 - f", ("f",)).derivative("f", {"f": np.array([-2.0, 0.0, 1.0])})
     np.testing.assert_array_equal(found, [11.0, -1.0, 2.0])
+
+
+def test_texts_without_variables():
+    """Of which the error says names, and lists none."""
+    with pytest.raises(ValueError, match=r"is no formula .*sin, cos and names$"):
+        FormulaText("2 +")
+    with pytest.raises(ValueError, match="names 'y'; expected a number or one of the func"):
+        Formula("y", ())
+    assert FormulaText("2 + 1")() == 3.0
