@@ -13,7 +13,7 @@ from ..krylov.phi_functions import MAX_SUBSTEPS, KrylovPhi
 from ..krylov.systems.result import Status
 from ..products import Vector, dot, norm
 from .error_growth import ErrorGrowth
-from .result import Outcome
+from .result import Outcome, lift_of, of_no_length
 from .whole_matrix import MAX_MATRIX, by_matrix
 
 __all__ = ["ROUNDING", "exponential", "limits_of_products"]
@@ -65,7 +65,12 @@ def exponential(
     """
     size = norm(b)
     if size == 0.0 or not math.isfinite(size):
-        return Outcome(b * 0, 0.0, None if size == 0.0 else Status.NOT_FINITE, 0)
+        return of_no_length(b, size)
+    if size < float(np.finfo(b.dtype).tiny) / float(np.finfo(b.dtype).eps):
+        lift = lift_of(size, b.dtype)
+        lengths = min(atol * lift, 1e300), inherited * lift
+        found = exponential(product, b * b.dtype.type(lift), t, rtol, dimension, mean, *lengths)
+        return found.times(1.0 / lift)
     eps = float(np.finfo(b.dtype).eps)
     reached = max(rtol, ROUNDING * eps)
     march = _March(product, b * (1.0 / size), t, dimension, mean)

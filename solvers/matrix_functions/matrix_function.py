@@ -14,10 +14,10 @@ from batchkron.arrays import array_module, device_errors
 
 from ..krylov.systems.limits import check_count, check_tolerances
 from ..krylov.systems.result import Status, worst_of
-from ..products import Vector
+from ..products import Vector, norm
 from .exponential import exponential
 from .restarted_arnoldi import any_function, inverse_root
-from .result import FunctionResult, Outcome, finished
+from .result import FunctionResult, Outcome, finished, lift_of
 from .scalar_functions import NAMES
 from .two_pass_lanczos import hermitian_function
 from .vector_product import VectorProduct, columns_of
@@ -146,6 +146,11 @@ def _of_vector(
     maxiter: int,
 ) -> Outcome:
     """Return f(t A) b by the method for f and A."""
+    lift = 1.0 if f == "exp" and not hermitian else lift_of(norm(b), b.dtype)
+    if lift != 1.0:
+        limits = rtol, min(atol * lift, 1e300), restart, maxiter
+        lifted = b * b.dtype.type(lift)
+        return _of_vector(f, product, lifted, hermitian, t, *limits).times(1.0 / lift)
     if hermitian:
         return hermitian_function(product, b, f, t, rtol, atol, restart, maxiter)
     if f == "exp":

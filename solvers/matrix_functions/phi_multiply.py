@@ -18,7 +18,7 @@ from ..rows import square_operator
 from .error_growth import ErrorGrowth
 from .expm_multiply import check_exponential
 from .exponential import ROUNDING, limits_of_products
-from .result import FunctionResult, Outcome, finished
+from .result import FunctionResult, Outcome, finished, lift_of
 from .vector_product import VectorProduct
 from .whole_matrix import augmented_by_matrix
 
@@ -104,11 +104,20 @@ def phi_multiply(
         def multiply(x: Vector, y: Vector) -> None:
             np.multiply(product(x), dtype.type(sign), out=y)
 
+        lengths = [0.0 if v is None else norm(v) for v in signed]
+        if not math.isfinite(sum(lengths)):
+            failed = FunctionResult(out * np.nan, Status.NOT_FINITE, math.nan, 0, 0)
+            return finished(failed, "phi_multiply", raise_on_failure)
         if t == 0.0 or size == 0:
             out[...] = 0 if signed[0] is None else signed[0]
             return FunctionResult(out, Status.CONVERGED, 0.0, 0, 0)
-        sizes = [0.0 if v is None else norm(v) * abs(t) ** k for k, v in enumerate(signed)]
+        lift = lift_of(max(lengths), dtype)
+        if lift != 1.0:
+            signed = [None if v is None else v * dtype.type(lift) for v in signed]
+        sizes = [length * lift * abs(t) ** k for k, length in enumerate(lengths)]
         found = _phi_sum(multiply, signed, abs(t), out, rtol, dimension, max(sizes))
+        if lift != 1.0:
+            found = found.times(1.0 / lift)
     result = FunctionResult(
         found.row,
         found.failure or Status.CONVERGED,
@@ -161,8 +170,10 @@ def _march(
     count = math.ceil(min(most / dimension, MAX_SUBSTEPS))
     found = phi.solve(multiply, vectors, t, out, max_substeps=count)
     if not found.converged or not phi.substeps:
-        failure = None if found.converged else found.status
-        return Outcome(out.copy(), 0.0 if found.converged else math.nan, failure, 0)
+        if found.converged:
+            return Outcome(out.copy(), 0.0, None, 0)
+        row = out * np.nan if found.status is Status.NOT_FINITE else out.copy()
+        return Outcome(row, math.nan, found.status, 0)
     if not math.isfinite(norm(out)):  # beyond the range of numbers
         return Outcome(out * np.nan, math.nan, Status.NOT_FINITE, 0)
     errors = ErrorGrowth(t)

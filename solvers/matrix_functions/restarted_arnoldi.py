@@ -15,7 +15,7 @@ from batchkron.arrays import array_module
 from ..krylov.systems.result import Status
 from ..products import Vector, norm
 from ..rows import combine_complex, take_out
-from .result import Outcome
+from .result import Outcome, of_no_length
 from .scalar_functions import first_column
 
 __all__ = ["any_function", "inverse_root"]
@@ -90,7 +90,7 @@ def any_function(
     """
     size = norm(b)
     if size == 0.0 or not math.isfinite(size):
-        return Outcome(b * 0, 0.0, None if size == 0.0 else Status.NOT_FINITE, 0)
+        return of_no_length(b, size)
     cycle, x = _Cycle(b, min(restart, len(b))), b * 0
     whole, below = np.zeros((0, 0), cycle.matrix.dtype), 0.0
     done, error, v = 0, math.inf, b * (1.0 / size)
@@ -155,7 +155,7 @@ def inverse_root(
     """
     size = norm(b)
     if size == 0.0 or not math.isfinite(size):
-        return Outcome(b * 0, 0.0, None if size == 0.0 else Status.NOT_FINITE, 0)
+        return of_no_length(b, size)
     cycle, x, done = _Cycle(b, min(restart, len(b))), b * 0, 0
     v, left, nodes, lowest = b * (1.0 / size), np.ones(1), None, math.inf
     while True:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..krylov.systems.result import Status
+from ..products import norm
 from ..spectra.result import ConvergenceWarning
 
-__all__ = ["FunctionResult", "Outcome", "finished"]
+__all__ = ["FunctionResult", "Outcome", "finished", "lift_of", "of_no_length"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,33 @@ class Outcome:
     error: float
     failure: Status | None
     steps: int
+
+    def times(self, number: float) -> Outcome:
+        """Return what the vector times a number has; NaN beyond the range of numbers."""
+        row, error = self.row * self.row.dtype.type(number), self.error * number
+        if self.failure is None and not math.isfinite(norm(row)):
+            return replace(self, row=row * np.nan, error=math.nan, failure=Status.NOT_FINITE)
+        return replace(self, row=row, error=error)
+
+
+def of_no_length(b: Any, length: float) -> Outcome:
+    """Return 0 for a vector of the length 0, and NaN alone for one that is not finite."""
+    if length == 0.0:
+        return Outcome(b * 0, 0.0, None, 0)
+    return Outcome(b * np.nan, math.nan, Status.NOT_FINITE, 0)
+
+
+def lift_of(length: float, dtype: Any) -> float:
+    """Return a power of two that takes a vector whose squares leave the range of numbers into it.
+
+    It is 1 for other vectors. Its reciprocal is a normal number, too.
+    """
+    limits = np.finfo(dtype)
+    least = math.sqrt(float(limits.tiny) / float(limits.eps))
+    if not 0.0 < length < math.inf or least <= length <= 1.0 / least:
+        return 1.0
+    most = -int(limits.minexp) - 2
+    return math.ldexp(1.0, max(-most, min(most, -math.frexp(length)[1])))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from batchkron.arrays import array_module
 from ..krylov.systems.result import Status
 from ..products import Vector, dot, norm
 from ..rows import combine_complex, take_out
-from .result import Outcome
+from .result import Outcome, of_no_length
 from .scalar_functions import of_hermitian
 
 __all__ = ["hermitian_function"]
@@ -47,7 +47,7 @@ def hermitian_function(
     """
     size, eps = norm(b), float(np.finfo(b.dtype).eps)
     if size == 0.0 or not math.isfinite(size):
-        return Outcome(b * 0, 0.0, None if size == 0.0 else Status.NOT_FINITE, 0)
+        return of_no_length(b, size)
     alphas: list[float] = []
     betas: list[float] = []
     basis = array_module(b).empty((min(kept, len(b)), len(b)), b.dtype)
