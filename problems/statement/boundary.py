@@ -148,10 +148,12 @@ class Robin:
     Attributes
     ----------
     r : float
-        The number r.
-    data : float, Separable, SeparableSum, callable or "from exact"
-        Function of the other coordinates and of time, as in `Dirichlet`. "from exact" is f_n + r f
-        of the PDE's exact solution.
+        The number r; it is the same at all places of the end and at all times.
+    data : float, Separable, SeparableSum, callable, str or "from exact"
+        Function of the other coordinates and of time, as in `Dirichlet`: a number; a Separable, of
+        which factors may depend on time; a callable such as ``lambda y, t: np.sin(y - t)``; or the
+        text of a formula, such as "sin(y - t)". "from exact" is f_n + r f of the PDE's exact
+        solution.
 
     Notes
     -----
@@ -172,6 +174,11 @@ class Robin:
     data: SeparableFunction | Callable[..., Any] | str = 0.0
 
     def __post_init__(self) -> None:
+        if callable(self.r) or isinstance(self.r, (str, Separable, SeparableSum)):
+            raise TypeError(
+                f"Robin's r is {type(self.r).__name__}; expected a number, the same at all places "
+                "of the end and at all times. Only the data may be a function of these"
+            )
         object.__setattr__(self, "r", finite_number("Robin's r", self.r))
         object.__setattr__(self, "data", _checked_data("Robin", self.data))
 

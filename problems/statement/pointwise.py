@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
+
+import numpy as np
 
 from .fields import FieldExpression
 from .number_checks import finite_number, is_number
@@ -157,13 +161,13 @@ class PointwiseTerm:
 
 def pointwise(
     function: Callable[..., Any] | str,
-    *,
+    *fields: FieldExpression,
     speed: float | None = None,
     speed_of: Callable[..., Any] | str | None = None,
     degree: str = "p+1",
     linear: bool = False,
     derivative: Callable[..., Any] | str | None = None,
-    **fields: FieldExpression,
+    **named: FieldExpression,
 ) -> Pointwise:
     """Return a function of the state's values, to be chained: ``-1 * div(x) @ pointwise(F)``.
 
@@ -191,9 +195,13 @@ def pointwise(
     derivative : callable or str, optional
         dF/df, a function as F, for Newton's method in implicit methods. Without it a formula is
         differentiated exactly, a callable by a difference of its values.
-    **fields : FieldExpression
-        Fields of the state, such as ``n=Moment(v)``, which F, ``speed_of`` and ``derivative`` take
-        by these names: arrays of their values at the points.
+    *fields : FieldExpression
+        Fields of the state for the arguments of a callable after f, in their order, such as
+        ``pointwise(lambda f, n, x: ..., Moment(v))`` for n. ``speed_of`` and ``derivative`` take
+        them by these names.
+    **named : FieldExpression
+        Fields by name, such as ``n=Moment(v)``, also for formulas. The functions get arrays of
+        their values at the points.
 
     Returns
     -------
@@ -237,7 +245,8 @@ def pointwise(
         )
     if degree not in ("p", "p+1"):
         raise ValueError(f"pointwise: degree is {degree!r}; expected 'p' or 'p+1'")
-    _check_companions(speed, speed_of, linear, derivative, fields)
+    by_name = _named_fields(function, fields, named)
+    _check_companions(speed, speed_of, linear, derivative, by_name)
     if speed is not None and finite_number("speed", speed) <= 0.0:
         raise ValueError(f"pointwise: speed is {speed!r}; expected a positive number")
     bound = None if speed is None else float(speed)
@@ -248,8 +257,44 @@ def pointwise(
         bool(linear),
         speed_of=speed_of,
         derivative=derivative,
-        fields=tuple(fields.items()),
+        fields=tuple(by_name.items()),
     )
+
+
+def _named_fields(
+    function: Callable[..., Any] | str,
+    fields: Sequence[FieldExpression],
+    named: Mapping[str, FieldExpression],
+) -> dict[str, FieldExpression]:
+    """Return all fields by name: positional ones have those of a callable's arguments after f."""
+    if not fields:
+        return dict(named)
+    for k, given in enumerate(fields):
+        if not isinstance(given, FieldExpression):
+            raise TypeError(
+                f"pointwise: argument {k + 2} is {type(given).__name__}; expected a field such as "
+                "Moment(v); speed, degree and the others are given by name, speed=1.0"
+            )
+    if isinstance(function, str):
+        raise TypeError(
+            f"pointwise: the formula {function!r} takes fields by name; give the one after it as "
+            "one, n=Moment(v)"
+        )
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own: list[str] = []
+    if not isinstance(function, np.ufunc):  # whose next argument is what it writes to
+        with suppress(TypeError, ValueError):  # of functions that do not say what they take
+            parameters = inspect.signature(function).parameters.values()
+            own = [each.name for each in parameters if each.kind in kinds]
+    places = own[1 : 1 + len(fields)]
+    twice = [name for name in places if name in named]
+    if len(places) < len(fields) or twice:
+        raise TypeError(
+            f"pointwise: the function takes ({', '.join(own)}) and is followed by {len(fields)} "
+            + (f"fields, the one for {twice[0]} also by name" if twice else "fields")
+            + "; expected an argument after f for each, lambda f, n: ..., or fields by name"
+        )
+    return {**dict(zip(places, fields, strict=True)), **named}
 
 
 def _check_companions(

@@ -156,7 +156,10 @@ def test_refusals(terms, boundary, text):
 
 
 def test_refusals_of_arguments():
-    with pytest.raises(TypeError, match="Robin's r must be a real number"):
+    for varying in (lambda y: y, "y", Separable(y=lambda s: s)):
+        with pytest.raises(TypeError, match="expected a number, the same at all places of the end"):
+            Robin(varying)
+    with pytest.raises(TypeError, match="Robin's r is str; expected a number"):
         Robin("from exact")
     with pytest.raises(ValueError, match="The only word for data"):
         Robin(1.0, "exact +")

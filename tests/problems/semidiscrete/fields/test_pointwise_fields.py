@@ -85,6 +85,32 @@ def test_two_fields_of_two_axes_and_time():
     np.testing.assert_allclose(*(rates(problem, u, 0.4) for problem in problems), atol=1e-12)
 
 
+def test_positional_fields():
+    """They are the arguments after f, in their order; others are axes, the time, named fields."""
+    n, m, T = Moment(V), Moment(X) / 2.0, Moment({V: 2})
+    problems = [
+        problem_of(term, 3)
+        for term in (
+            pointwise("n * m * cos(t) + f * n + T * x", n=n, m=m, T=T),
+            pointwise(lambda f, n, m, x, t, T: n * m * np.cos(t) + f * n + T * x, n, m, T=T),
+            pointwise(lambda f, m, n, T, x, t: n * m * np.cos(t) + f * n + T * x, m, n, T),
+        )
+    ]
+    u = np.random.default_rng(1).standard_normal(problems[0].unknowns)
+    first, *others = (rates(problem, u, 0.4) for problem in problems)
+    for other in others:
+        np.testing.assert_allclose(other, first, atol=1e-12)
+
+
+def test_positional_fields_of_speeds_and_derivatives():
+    given = {"speed_of": lambda f, n: n + 0 * f, "derivative": lambda f, n: n + 0 * f}
+    problem = problem_of(-1 * div(V) @ pointwise(lambda f, n: n * f, Moment(V), **given), 3)
+    named = pointwise("n * f", n=Moment(V), speed_of="n", derivative="n")
+    named = problem_of(-1 * div(V) @ named, 3)
+    u = 1.0 + 0.1 * np.random.default_rng(1).standard_normal(problem.unknowns)
+    np.testing.assert_allclose(rates(problem, u), rates(named, u), atol=1e-12)
+
+
 def test_fields_that_are_not_defined_end_a_run():
     term = pointwise("f * T", T=Moment({V: 2}) / Moment(V))
     problem = problem_of(term)
@@ -147,6 +173,12 @@ def test_methods(method):
         (lambda: pointwise("f", f=Moment(V)), ValueError, "a field named 'f'"),
         (lambda: pointwise("f", n=1.0), TypeError, "n is float; expected a field such as Moment"),
         (lambda: pointwise("f * n", n=Moment(V), linear=True), ValueError, "leave out linear="),
+        (lambda: pointwise("f * n", Moment(V)), TypeError, "takes fields by name"),
+        (lambda: pointwise(lambda f: f, Moment(V)), TypeError, r"takes \(f\) and is followed by 1"),
+        (lambda: pointwise(np.sin, Moment(V)), TypeError, "expected an argument after f for each"),
+        (lambda: pointwise(lambda f, n: f, Moment(V), n=Moment(V)), TypeError, "n also by name"),
+        (lambda: pointwise(lambda f: f, 1.0), TypeError, "argument 2 is float; expected a field"),
+        (lambda: pointwise(lambda f, x: f, Moment(V)), ValueError, "named 'x', as a coordinate"),
         (lambda: pointwise("f * n", n=Moment([X, V])), ValueError, "integrates over all axes"),
         (lambda: pointwise("f * n", n=Moment(W)), ValueError, "not among the axes"),
         (lambda: pointwise("f * E", E=Poisson(X, Moment(V), 1.0)), ValueError, "which is periodic"),
