@@ -265,7 +265,7 @@ class System:
         if self.problem.electric:
             raise TypeError(
                 "the problem has an electric field of several positions, which cannot be spread "
-                "over ranks yet"
+                "over ranks yet; run it on one rank"
             )
         if self.problem.has_fields:
             raise TypeError(
@@ -273,12 +273,13 @@ class System:
                 "spread over ranks yet; problem.frozen(u) is the linear problem with the fields of "
                 "one state"
             )
-        groups, sources = self._groups, self._sources
-        if sources.moving:
+        edges = (edge.function for edge in self.problem.edge_functions)
+        if any(function.in_time for function in (*self.problem.source_functions, *edges)):
             raise TypeError(
                 "the problem has sources that are functions of all axes and the time, which cannot "
                 "be spread over ranks yet; functions of the axes alone can, and so can Separable"
             )
+        groups, sources = self._groups, self._sources
         if implicit:
             sources = self._implicit_sources
             if any(term.one_sided for term in self.problem.terms):

@@ -3,12 +3,15 @@
 And grids that follow the solution, with which they are.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 
 from batchkron.problems import (
     PDE,
     Axis,
+    Electric,
     Moment,
     Separable,
     SparseGrid,
@@ -114,14 +117,51 @@ def test_refused(what):
         call()
 
 
-def test_ranks_refuse_a_problem_by_name():
+def electric():
+    v = Axis("v", -1, 1)
+    force = div(v, -1, others={(X, Y): Electric([X, Y], Moment(v)).x})
+    ends = {X: "periodic", Y: "periodic", v: "no-flux"}
+    pde = PDE([X, Y, v], force, boundary=ends, initial=1.0)
+    return pde.discretize(1, 1)
+
+
+def driven():
+    pde = PDE([X], div(X, -1.0), boundary="periodic", initial=0.0, sources=lambda x, t: x * t)
+    return pde.discretize(2, 1)
+
+
+ON_RANKS = {
+    "pointwise terms": (lambda: problem_of(), "pointwise terms, .*; run it on one rank"),
+    "electric fields": (electric, "an electric field of several positions, .*; run it on one"),
+    "limiters": (lambda: limited(), "a limiter, .*; run it on one rank, or leave out limiter="),
+    "fields": (lambda: of_a_field(), r"has fields, .*problem\.frozen\(u\) is the linear problem"),
+    "sources": (driven, "sources that are functions of all axes and the time, .*Separable"),
+}
+
+
+def of_a_field():
+    v = Axis("v", -1, 1)
+    force = div(v, others={X: Moment(v)})
+    pde = PDE([X, v], force, boundary={X: "periodic", v: "neumann"}, initial=1.0)
+    return pde.discretize(2, 1)
+
+
+@pytest.mark.parametrize("what", ON_RANKS)
+def test_ranks_refuse_a_problem_by_name(what):
+    """Each rank, before an operator is assembled."""
     from batchkron.distributed import distribute, simulate
 
-    def run(communicator):
-        return distribute(problem_of(), communicator)
+    make, text = ON_RANKS[what]
 
-    with pytest.raises(TypeError, match="pointwise terms, which cannot be spread over ranks"):
-        simulate(2, run)
+    def run(communicator):
+        problem = make()
+        with pytest.raises(TypeError, match=text):
+            distribute(problem, communicator)
+        return "_groups" in vars(problem.system)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a moment that carries itself
+        assert simulate(2, run) == [False, False]
 
 
 def test_grids_follow_the_solution():
