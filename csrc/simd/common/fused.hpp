@@ -3,12 +3,14 @@
 // result, depends on the code around.
 #pragma once
 
-#if defined(__FMA__)
-#include <immintrin.h>
-#endif
-
 #include "simd/common/compiler.hpp"
 #include "simd/common/scalar.hpp"
+
+#if defined(BATCHKRON_FUSES) && defined(__ARM_FEATURE_FMA)
+#include <arm_neon.h>
+#elif defined(BATCHKRON_FUSES)
+#include <immintrin.h>
+#endif
 
 namespace batchkron {
 namespace BATCHKRON_ISA {
@@ -16,7 +18,7 @@ namespace BATCHKRON_ISA {
 BATCHKRON_INLINE float fused_vector(float a, float b, float c) { return fused_scalar(a, b, c); }
 BATCHKRON_INLINE double fused_vector(double a, double b, double c) { return fused_scalar(a, b, c); }
 
-#if defined(__FMA__)
+#if defined(BATCHKRON_FUSES)
 #define BATCHKRON_FUSED(Real, bytes, Native, instruction)                    \
   typedef Real Real##_vector##bytes __attribute__((vector_size(bytes)));     \
   BATCHKRON_INLINE Real##_vector##bytes fused_vector(Real##_vector##bytes a, \
@@ -24,6 +26,16 @@ BATCHKRON_INLINE double fused_vector(double a, double b, double c) { return fuse
                                                      Real##_vector##bytes c) { \
     return Real##_vector##bytes(instruction(Native(a), Native(b), Native(c))); \
   }
+#if defined(__ARM_FEATURE_FMA)
+BATCHKRON_INLINE float32x4_t fused_floats(float32x4_t a, float32x4_t b, float32x4_t c) {
+  return vfmaq_f32(c, a, b);
+}
+BATCHKRON_INLINE float64x2_t fused_doubles(float64x2_t a, float64x2_t b, float64x2_t c) {
+  return vfmaq_f64(c, a, b);
+}
+BATCHKRON_FUSED(float, 16, float32x4_t, fused_floats)
+BATCHKRON_FUSED(double, 16, float64x2_t, fused_doubles)
+#else
 BATCHKRON_FUSED(float, 16, __m128, _mm_fmadd_ps)
 BATCHKRON_FUSED(double, 16, __m128d, _mm_fmadd_pd)
 BATCHKRON_FUSED(float, 32, __m256, _mm256_fmadd_ps)
@@ -31,6 +43,7 @@ BATCHKRON_FUSED(double, 32, __m256d, _mm256_fmadd_pd)
 #if defined(__AVX512F__)
 BATCHKRON_FUSED(float, 64, __m512, _mm512_fmadd_ps)
 BATCHKRON_FUSED(double, 64, __m512d, _mm512_fmadd_pd)
+#endif
 #endif
 #undef BATCHKRON_FUSED
 

@@ -20,17 +20,23 @@ struct Complex {
   Complex(Real re, Real im = 0) : real(re), imag(im) {}
 };
 
+// Whether multiply-adds are fused: in kernels whose instruction set can. The engine is compiled for the
+// baseline of x86-64, which cannot, and does not fuse on other processors either.
+#if defined(BATCHKRON_ISA) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+#define BATCHKRON_FUSES
+#endif
+
 // a * b + c, fused where the instruction set can. It is explicit because a compiler that vectorises
 // a loop may fuse in its body and not in its remainder.
 inline double fused_scalar(double a, double b, double c) {
-#ifdef __FMA__
+#ifdef BATCHKRON_FUSES
   return __builtin_fma(a, b, c);
 #else
   return a * b + c;
 #endif
 }
 inline float fused_scalar(float a, float b, float c) {
-#ifdef __FMA__
+#ifdef BATCHKRON_FUSES
   return __builtin_fmaf(a, b, c);
 #else
   return a * b + c;
