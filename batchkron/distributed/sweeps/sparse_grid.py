@@ -43,8 +43,9 @@ class DistributedSweeps(DistributedOperator):
 
     Each rank has some consecutive cells of x and of y, and works on flat vectors of their blocks.
     On a device it first multiplies its own blocks of x, while those of other ranks are on their
-    way, and then adds the products of these: sums have another order than on one device. On the CPU
-    ranks of one machine exchange nothing, but write vectors to common memory and read them there.
+    way, and then adds the products of these, or their sums: sums have another order than on one
+    device. On the CPU ranks of one machine exchange nothing, but write vectors to common memory and
+    read them there.
 
     ``spec``: the whole operator, on every rank.
     ``listed``: its list of sweeps, and the grid's cells followed by added ones, of `list_sweeps`.
