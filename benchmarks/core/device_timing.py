@@ -108,15 +108,18 @@ def count_energy() -> None:
     _counter.set(energy_counter(bus))
 
 
-def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bool]:
-    """A stream, what does all calls there so many times, and whether that is a graph."""
-
+def _all_of(calls: Sequence[Call], rounds: int = 1) -> Call:
     def work() -> None:
         for _ in range(rounds):
             for call in calls:
                 call()
 
-    stream = _stream()
+    return work
+
+
+def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bool]:
+    """A stream, what does all calls there so many times, and whether that is a graph."""
+    work, stream = _all_of(calls, rounds), _stream()
     with stream, on(stream):
         graph = _captured(stream, work)
     if graph is not None:
@@ -154,13 +157,8 @@ def timed(
     replays: int = REPLAYS,
 ) -> Timing:
     """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
-    stream = _stream()
+    stream, once = _stream(), _all_of(calls)
     cupy.cuda.Device().synchronize()
-
-    def once() -> None:
-        for call in calls:
-            call()
-
     with stream, on(stream):
         once()
         first = elapsed(stream, once)
@@ -193,12 +191,7 @@ def eager_rounds(microseconds: float) -> int:
 
 def eager_microseconds(calls: Sequence[Call], on: On, microseconds: float) -> float:
     """Time of one eager call, of several in turn; ``microseconds``: about what one takes."""
-
-    def once() -> None:
-        for call in calls:
-            call()
-
-    stream = _stream()
+    stream, once = _stream(), _all_of(calls)
     with stream, on(stream):
         once()
         rounds = eager_rounds(microseconds * len(calls))

@@ -6,6 +6,7 @@ least to the most.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.shapes import KronMatmul, kron_matmuls
 
@@ -33,9 +34,26 @@ class KronCase:
         return self.shape.name
 
 
+class BatchList:
+    """A batch list: every output has 64 products, inputs and factors are drawn at random."""
+
+    CONTRIBUTIONS = 64
+    POOL = 4096
+    unknowns: int
+    input_block: Any  # elements
+
+    @property
+    def blocks(self) -> int:
+        return int(self.unknowns // self.input_block)
+
+    @property
+    def products(self) -> int:
+        return self.blocks * self.CONTRIBUTIONS
+
+
 @dataclass(frozen=True)
-class BatchCase:
-    """A batch list: every output has 64 products, inputs and factors are drawn at random.
+class BatchCase(BatchList):
+    """One of square factors of a size.
 
     ``unknowns`` are the elements of a vector, about; a product multiplies a block of ``modes``
     modes of ``size``.
@@ -46,8 +64,6 @@ class BatchCase:
     figures: Mapping[str, Figures]
     unknowns: int = 2_000_000
 
-    CONTRIBUTIONS = 64
-    POOL = 4096
     vectors = 1
 
     @property
@@ -60,14 +76,6 @@ class BatchCase:
         return int(self.size**self.modes)
 
     input_block = output_block = block
-
-    @property
-    def blocks(self) -> int:
-        return self.unknowns // self.block
-
-    @property
-    def products(self) -> int:
-        return self.blocks * self.CONTRIBUTIONS
 
     @property
     def flops(self) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.gpu.cases.cases import BATCH_FLOPS, BatchCase
+from benchmarks.gpu.cases.cases import BATCH_FLOPS, BatchList
 from benchmarks.gpu.cases.floors import COPY, FLOPS, GATHER
 from benchmarks.shapes import KronMatmul
 
@@ -16,8 +16,8 @@ OVER_MEASURED_FLOOR = 1.5  # the goal where the rate of gathers is measured in t
 
 
 @dataclass(frozen=True)
-class ListCase:
-    """A batch list of random factors A (P, Q), blocks and inputs; every output has 64 products.
+class ListCase(BatchList):
+    """One of random factors A (P, Q).
 
     x has about ``unknowns`` elements; ``vectors`` such x are multiplied at once.
     """
@@ -25,9 +25,6 @@ class ListCase:
     factors: tuple[tuple[int, int], ...]
     unknowns: int = 2_000_000
     vectors: int = 1
-
-    CONTRIBUTIONS = BatchCase.CONTRIBUTIONS
-    POOL = BatchCase.POOL
 
     @property
     def name(self) -> str:
@@ -47,14 +44,6 @@ class ListCase:
     @property
     def output_block(self) -> int:
         return math.prod(p for p, _ in self.factors)
-
-    @property
-    def blocks(self) -> int:
-        return self.unknowns // self.input_block
-
-    @property
-    def products(self) -> int:
-        return self.blocks * self.CONTRIBUTIONS
 
     @property
     def as_rows(self) -> KronMatmul:
