@@ -157,53 +157,44 @@ asgard::pde_scheme<double> make_relaxation_pde(std::string const &words, double 
   return pde;
 }
 
-void *hold(asgard::pde_scheme<double> pde) {
-  auto made = std::make_unique<Problem>();
-  made->disc = std::make_unique<asgard::discretization_manager<double>>(
-      std::move(pde), asgard::verbosity_level::quiet);
-  made->x.assign(made->disc->num_dof(), 0);
-  made->y.assign(made->disc->num_dof(), 0);
-  return made.release();
+// The problem of what `make` returns, null if ASGarD refuses it.
+template <class Make>
+void *hold(Make make) {
+  try {
+    auto made = std::make_unique<Problem>();
+    made->disc = std::make_unique<asgard::discretization_manager<double>>(
+        make(), asgard::verbosity_level::quiet);
+    made->x.assign(made->disc->num_dof(), 0);
+    made->y.assign(made->disc->num_dof(), 0);
+    return made.release();
+  } catch (std::exception const &) {
+    return nullptr;
+  }
 }
 
 }  // namespace
 
 extern "C" {
 
-// Null if ASGarD refuses the problem.
 void *make_problem(int dims, int level, int degree, double const *half, double const *speed,
                    double const *numbers, int const *is_sine, double omega, double dt) {
-  try {
-    return hold(make_pde(dims, level, degree, half, speed, numbers, is_sine, omega, dt));
-  } catch (std::exception const &) {
-    return nullptr;
-  }
+  return hold([&] {
+    return make_pde(dims, level, degree, half, speed, numbers, is_sine, omega, dt);
+  });
 }
 
-// Options as ASGarD's programs take them: levels, degree, solver. Null if it refuses them.
+// Options as ASGarD's programs take them: levels, degree, solver.
 void *make_diffusion(char const *words, double dt) {
-  try {
-    return hold(make_diffusion_pde(words, dt));
-  } catch (std::exception const &) {
-    return nullptr;
-  }
+  return hold([&] { return make_diffusion_pde(words, dt); });
 }
 
 // Options as for `make_diffusion`, with the method; ours are "two-stream" and "relaxation-1x1v".
 void *make_two_stream(char const *words, double dt) {
-  try {
-    return hold(make_two_stream_pde(words, dt));
-  } catch (std::exception const &) {
-    return nullptr;
-  }
+  return hold([&] { return make_two_stream_pde(words, dt); });
 }
 
 void *make_relaxation(char const *words, double dt, double nu) {
-  try {
-    return hold(make_relaxation_pde(words, dt, nu));
-  } catch (std::exception const &) {
-    return nullptr;
-  }
+  return hold([&] { return make_relaxation_pde(words, dt, nu); });
 }
 
 void free_problem(void *problem) { delete static_cast<Problem *>(problem); }
