@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 from dense_oracle import dense_kron, factors_of, random_array, sizes
+from refused_multiplies import refused_multiplies
 
 import batchkron as bk
 from batchkron.backends.cuda.kernel_family import without
@@ -88,30 +89,7 @@ def test_other_factors_are_not_mixed_up(cupy, only_fast, rng):
 
 
 def test_what_does_not_fit_is_refused_after_what_does(cupy, rng):
-    memory = cupy.asarray(rng.standard_normal(100))
-    factors = [memory[:4].reshape(2, 2), memory[4:8].reshape(2, 2)]
-    x, y, out = memory[8:12], memory[12:16], cupy.empty(4)
-    bk.gemkm(x, factors, out=out)
-    bk.gemkm(x, factors, out=out, beta=1, y=y)
-    for options, error, text in [
-        ({"out": memory[3:7]}, ValueError, "out overlaps an input"),
-        ({"out": memory[11:15]}, ValueError, "out overlaps an input"),
-        ({"out": memory[13:17], "y": y, "beta": 1}, ValueError, "out overlaps an input"),
-        ({"out": cupy.empty(4, "f4")}, TypeError, "out has dtype float32"),
-        ({"out": cupy.empty((1, 4))}, ValueError, "out has shape"),
-        ({"out": np.empty(4)}, TypeError, "out is a ndarray; expected a CuPy array"),
-        ({"beta": 1}, ValueError, "beta is 1, but y is missing"),
-        ({"beta": 1, "y": cupy.empty(5)}, ValueError, "y has shape"),
-        ({"precision": "tf16"}, ValueError, "precision is 'tf16'"),
-    ]:
-        with pytest.raises(error, match=text):
-            bk.gemkm(x, factors, **options)
-    with pytest.raises(ValueError, match="x has shape"):
-        bk.gemkm(memory[:5], factors)
-    with pytest.raises(ValueError, match="factors is empty"):
-        bk.gemkm(x, [])
-    with pytest.raises(TypeError, match="x is an array on the CPU"):
-        bk.gemkm(x.get(), factors)
+    refused_multiplies(cupy, rng)
 
 
 def test_streams_at_once(cupy, only_fast, rng):

@@ -1,13 +1,13 @@
 """gekmm and gemkm: values, calls that are known, refusals, captured graphs."""
 
 import math
-from functools import partial
 from itertools import product
 
 import cupy
 import numpy as np
 import pytest
 from dense_oracle import DTYPES, random_array, sizes
+from refused_multiplies import refused_multiplies
 
 import batchkron as bk
 from batchkron.backends.cuda.kron import function_calls, plan, tuned
@@ -76,42 +76,10 @@ def repeated_calls():
 
 def refusals():
     """What does not fit is refused after what does, with the texts of all other calls."""
-    rng = np.random.default_rng(3)
-    memory = cupy.asarray(rng.standard_normal(100))
-    factors, x, y = (
-        [memory[:4].reshape(2, 2), memory[4:8].reshape(2, 2)],
-        memory[8:12],
-        memory[12:16],
-    )
-    call, out = partial(bk.gemkm, x, factors), cupy.empty(4)
-    call(out=out)
-    call(beta=1, y=y, out=out)
-    for options, error, text in [
-        ({"out": memory[3:7]}, ValueError, "out overlaps an input"),
-        ({"out": memory[7:11]}, ValueError, "out overlaps an input"),
-        ({"out": memory[11:15]}, ValueError, "out overlaps an input"),
-        ({"out": memory[13:17], "y": y, "beta": 1}, ValueError, "out overlaps an input"),
-        ({"out": cupy.empty(4, "f4")}, TypeError, "out has dtype float32"),
-        ({"out": cupy.empty((1, 4))}, ValueError, "out has shape"),
-        ({"out": np.empty(4)}, TypeError, "out is a ndarray; expected a CuPy array"),
-        ({"beta": 1}, ValueError, "beta is 1, but y is missing"),
-        ({"beta": 1, "y": cupy.empty(5)}, ValueError, "y has shape"),
-        ({"precision": "tf16"}, ValueError, "precision is 'tf16'"),
-        ({"precision": ["tf32"]}, ValueError, "precision is"),
-        ({"alpha": "1"}, TypeError, "alpha is '1'"),
-        ({"transpose": "no"}, TypeError, "transpose is"),
-    ]:
-        with pytest.raises(error, match=text):
-            call(**options)
-    with pytest.raises(ValueError, match="x has shape"):
-        bk.gemkm(memory[:5], factors)
-    with pytest.raises(ValueError, match="factors is empty"):
-        bk.gemkm(x, [])
-    with pytest.raises(TypeError, match="x is an array on the CPU"):
-        bk.gemkm(x.get(), factors)
+    call, x = refused_multiplies(cupy, np.random.default_rng(3))
     x.data.device_id = 1
     with pytest.raises(TypeError, match="an array is on CUDA device 1"):
-        call(out=out)
+        call()
 
 
 def products_by_address():
