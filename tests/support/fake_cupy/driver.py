@@ -17,7 +17,7 @@ def replace_driver(device):
     from batchkron.backends.cuda.kron import plan as kron
     from batchkron.backends.cuda.kron_sum import triangular_plan
     from batchkron.backends.cuda.krylov import passes as krylov
-    from batchkron.backends.cuda.runtime import calls, launch
+    from batchkron.backends.cuda.runtime import calls, launch, repeated_work
     from batchkron.backends.cuda.runtime import device as module
     from batchkron.backends.cuda.segmented import general
     from batchkron.backends.cuda.segmented import plan as segmented
@@ -32,6 +32,7 @@ def replace_driver(device):
     module._load = load
     address = ctypes.cast(device.launch, ctypes.c_void_p).value
     launch.driver_launch = lambda: (address, device.check)
+    repeated_work.end_capture = lambda stream: stream.end_capture()
     calls.capture_number = lambda _: device.stream.capturing
     _note_made(Kernel, device.known)
     program_of = list_calls.unsorted_program

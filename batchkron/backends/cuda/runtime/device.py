@@ -149,6 +149,11 @@ class Graph:
                 runtime.graphExecDestroy(self._executable.value)
 
 
+def end_capture(stream: Any) -> Graph:
+    """Return the graph of what a stream has captured."""
+    return Graph(runtime.streamEndCapture(stream.ptr))
+
+
 @cache
 def driver_launch() -> tuple[int, Callable[[int], None]]:
     """Return the address of ``cuLaunchKernelEx``, and a function that raises its error status."""

@@ -12,11 +12,11 @@ import numpy as np
 
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
-    Graph,
     GraphMemory,
     cupy,
     current_device,
     device_errors,
+    end_capture,
     graph_memory,
     moves,
     order_streams,
@@ -115,7 +115,7 @@ def captured(stream: Any, memory: GraphMemory, pool: Any, work: Callable[[], obj
                 stream.end_capture()
             raise
         with suppress(Exception):
-            graph = Graph(runtime.streamEndCapture(stream.ptr))
+            graph = end_capture(stream)
     return graph
 
 
