@@ -1,4 +1,4 @@
-"""GMRES on hard equations: counts for each preconditioner, and times beside SciPy's ILU and LU."""
+"""GMRES on hard equations: counts for each preconditioner, and times, also on a device."""
 
 from __future__ import annotations
 
@@ -13,14 +13,24 @@ from scipy.sparse import csc_matrix, csr_matrix, eye_array
 from scipy.sparse.linalg import LinearOperator, spilu, splu
 
 import batchkron as bk
+from batchkron.arrays import to_host
+from batchkron.operators import on_device
 from batchkron.problems import PDE, Problem
 from batchkron.solvers import gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 from benchmarks import hard_equations as equations
 from benchmarks.core.tables import duration, head, row
+from benchmarks.core.timing import seconds_of, waiter
 
 RTOL, RESTART, MAX_ITERATIONS = 1e-6, 50, 400
 STEPS = 10  # implicit steps that are timed
+ROUNDS = 3  # of the steps: the first one compiles and captures what the others repeat
+TIMED: tuple[tuple[str, PDE, int], ...] = (
+    ("bump 100", equations.bump(), 7),
+    ("wind", equations.wind(), 7),
+    ("bump 100, 3-D", equations.bump(100.0, 3), 4),
+    ("oblique, 3-D", equations.oblique(3), 4),
+)
 
 
 class Case(NamedTuple):
@@ -137,10 +147,7 @@ def print_times() -> list[dict[str, Any]]:
     names = ["equation", "level", "unknowns", "solver", "set-up", "steps", "iterations", "numbers"]
     print(head(names))
     found = []
-    for name, level, pde in (
-        ("bump 100", 7, equations.bump()),
-        ("bump 100, 3-D", 4, equations.bump(100.0, 3)),
-    ):
+    for name, pde, level in TIMED[::2]:
         problem = pde.discretize(level=level, degree=2)
         B = assembled(problem)
         for solver, make in SOLVERS.items():
@@ -206,3 +213,45 @@ def _complete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
 
 
 SOLVERS = {"auto": _ours, "spilu(1e-3)": _incomplete, "splu": _complete}
+
+
+def print_device(device: str, most: int, only: str = "") -> list[dict[str, Any]]:
+    """Print the seconds of set-up and ten steps (I - A) u⁺ = u, and return the figures."""
+    places = ("cpu",) if device == "cpu" else ("cpu", device)
+    print(f"{STEPS} steps (I - A) u⁺ = u to {RTOL:g}; {bk.get_num_threads()} threads on the host")
+    names = ["equation", "level", "unknowns", "on", "set-up", "first steps", "steps"]
+    print(head([*names, "iterations", "apart"]))
+    found = []
+    for name, pde, level in TIMED:
+        if level > most or only not in name:
+            continue
+        states = []
+        for place in places:
+            own = _timed_on(pde, level, place)
+            states.append(own.pop("state"))
+            apart = float(np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0]))
+            own = {"equation": name, "level": level, "on": place} | own | {"apart": apart}
+            times = (duration(own[key]) for key in ("setup", "first", "steps"))
+            cells = [name, level, own["unknowns"], place, *times, own["iterations"]]
+            print(row([*cells, f"{apart:.0e}"]), flush=True)
+            found.append(own)
+    return found
+
+
+def _timed_on(pde: PDE, level: int, place: str) -> dict[str, Any]:
+    """Return the seconds on a device, the iterations of all steps, and the last state."""
+    problem = pde.discretize(level=level, degree=2)
+    A = (problem if place == "cpu" else problem.to(place)).operator
+    start = on_device(np.random.default_rng(0).standard_normal(problem.unknowns), place)
+    B = bk.Identity(problem.unknowns).to(place) - A
+    made: list[Any] = []
+    wait = waiter(place)
+    setup = seconds_of(lambda: made.append(preconditioners.make("auto", A, 1.0)), wait=wait)
+
+    def run() -> None:
+        made.append(steps(B, made[0], start))
+
+    first, *seconds = (seconds_of(run, wait=wait) for _ in range(ROUNDS))
+    u, iterations = made[-1]
+    found = {"unknowns": problem.unknowns, "setup": setup, "first": first, "steps": min(seconds)}
+    return {**found, "iterations": iterations, "state": to_host(u, "u")}

@@ -14,8 +14,7 @@ from batchkron.solvers import gmres, preconditioners
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.tables import head, row
-from benchmarks.device_preconditioning import print_device
-from benchmarks.hard_preconditioning import print_counts, print_times
+from benchmarks.hard_preconditioning import print_counts, print_device, print_times
 
 RTOL = 1e-6
 MAX_ITERATIONS = 400

@@ -1,12 +1,10 @@
 """The cells of a run in their order, the most important first."""
 
-import platform
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import batchkron as bk
-from benchmarks.core.records import output_of, processor_name
+from benchmarks.core.records import machine
 from benchmarks.distributed import products
 from benchmarks.distributed.cells import Cell
 from benchmarks.distributed.correctness import check_operators, check_run, check_solvers
@@ -92,11 +90,7 @@ def _products(
 
 
 def described(ranks: Ranks) -> dict[str, Any]:
-    found = {"ranks": ranks.size, "device": ranks.device, "version": bk.__version__}
-    found |= {"commit": output_of("git", "rev-parse", "--short", "HEAD")}
-    found |= {"processor": processor_name(), "python": platform.python_version()}
+    found = {"ranks": ranks.size, "device": ranks.device, "machine": machine(ranks.device)}
     if ranks.device == "cuda":
-        properties = ranks.module.cuda.runtime.getDeviceProperties(ranks.number)
-        found["device_name"] = properties["name"].decode()
         found["nccl"] = ranks.module.cuda.nccl.get_version()
     return found

@@ -99,9 +99,9 @@ def test_the_benchmark_of_finer_grids_runs(table, monkeypatch):
 
 
 def test_the_benchmark_of_steps_on_a_device_runs(table, monkeypatch):
-    module = source_benchmarks.module("device_preconditioning")
-    cases = [(name, pde, 3) for name, pde, _ in module.CASES]
-    monkeypatch.setattr(module, "CASES", cases)
+    module = source_benchmarks.module("hard_preconditioning")
+    cases = [(name, pde, 3) for name, pde, _ in module.TIMED]
+    monkeypatch.setattr(module, "TIMED", cases)
     rows = table("preconditioners", "--device", "cpu", "--only", "wind")
     assert [row[:4] for row in rows] == [["wind", "3", "180", "cpu"]]
     assert rows[0][-1] == "0e+00"
