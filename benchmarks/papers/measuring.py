@@ -7,12 +7,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+import batchkron as bk
+from benchmarks import kronecker_sparse as peers
 from benchmarks.core.checks import on_host
+from benchmarks.core.records import machine
 from benchmarks.core.timing import OURS, Call, seconds_of
 from benchmarks.papers.results import ALONE, Cell, Key, Results
 from benchmarks.patterns import LAYOUTS, Pattern
@@ -35,23 +39,64 @@ class DeviceLostError(RuntimeError):
 
 
 class Bench:
-    """A device on which contenders run; ``module`` has its arrays, NumPy or CuPy."""
+    """The threads of this process, on which contenders run: ours, and NumPy's and SciPy's.
+
+    ``module`` has the arrays; `cuda_bench.CudaBench` is a device.
+    """
 
     machine: Mapping[str, Any]
     module: Any = np
+
+    def __init__(self) -> None:
+        described = machine()
+        self.machine = {**described, "device": described["processor"]}
 
     def compile(self, keys: Sequence[Key]) -> None:
         """Compile what cells need, all together."""
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
         """Return what makes each contender: a function that returns its call."""
-        raise NotImplementedError
+        pattern, batch, dtype, layout = given.key
+        values, (a, _, c, d) = given.values, pattern
+        x = given.few[given.repeated]
+        if layout == "batch-last":
+            x = np.ascontiguousarray(x.T)
+        how = {"pattern": pattern, "batch": batch, "layout": layout}
+        data: Any = SimpleNamespace(**how, values=values, inputs=[x])
+        op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
+
+        def bsr() -> Call:
+            _, matrix = peers.bsr_matrix(values)
+            if matrix is None:
+                raise MemoryError("blocks with too many zeros")
+            return peers.by_matrix(data, matrix)
+
+        def alone() -> Call:
+            blocks = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
+            if layout == "batch-last":
+                given = np.ascontiguousarray(x.reshape(a, c, d, batch).transpose(0, 2, 1, 3))
+                return lambda: blocks @ given
+            given = np.ascontiguousarray(x.reshape(batch, a, c, d).transpose(1, 3, 0, 2))
+            turned = np.ascontiguousarray(blocks.swapaxes(2, 3))
+            return lambda: given @ turned
+
+        return {
+            OURS: lambda: partial(op.apply, x, np.full(given.shape, np.nan, dtype)),
+            "einsum": lambda: peers.einsum(data),
+            "bmm": lambda: peers.permuted(data),
+            "bsr": bsr,
+            "dense": lambda: peers.by_matrix(data, op.to_dense()),
+            "sparse": lambda: peers.by_matrix(data, peers.csr_matrix(values)),
+            ALONE: alone,
+        }
+
+    def vectors(self, result: Any, given: Problem) -> Any:
+        flat = result.reshape(given.shape)
+        found = flat[given.sampled] if given.key[3] == "batch-first" else flat[:, given.sampled].T
+        return np.asarray(found, np.float64)
 
     def run(self, call: Call) -> Any:
         return call()
-
-    def vectors(self, result: Any, given: Problem) -> Array:
-        raise NotImplementedError
 
     def once(self, call: Call) -> float:
         return seconds_of(call)

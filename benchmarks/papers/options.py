@@ -79,9 +79,7 @@ def measured_results(
 
         bench = CudaBench(energy, given.commit, given.processes)
     else:
-        from benchmarks.papers.cpu_bench import CpuBench
-
-        bench = CpuBench()
+        bench = Bench()
     results = Results(given.json, bench.machine)
     keys = keys_of(fair_order(patterns, given.part), given.batch, given.dtype)
     if given.retry:
