@@ -14,11 +14,11 @@ from typing import Any
 from benchmarks.core.records import machine, save
 from benchmarks.core.tables import groups, words
 from benchmarks.gpu import compiling
+from benchmarks.gpu import report as reports
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
-from benchmarks.gpu.report import standing
-from benchmarks.gpu.report.report import Cell, absences, missed, show
+from benchmarks.gpu.report import Cell
 from benchmarks.standings import standing_records
 
 
@@ -150,14 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
     cells: list[Cell] = []
     for part, cell in measure_all(options.choices, options.seconds):
-        show(cell, cells[-1] if cells else None)
+        reports.show(cell, cells[-1] if cells else None)
         cells.append(cell)
         report["cells"].append(cell.record() | {"choice": part})
         save(options.json, report)
     if options.random:
         return finish_random(options, report, cells, began)
-    report["missed"] = missed(cells)
-    report["sparse_standing"] = standing.sparse_standing(cells)
+    report["missed"] = reports.missed(cells)
+    report["sparse_standing"] = reports.sparse_standing(cells)
     if options.profile:
         show_profiles(report, options.profile_seconds)
     report["seconds"] = time.perf_counter() - began
@@ -175,20 +175,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def finish_random(
     options: Namespace, report: dict[str, Any], cells: Sequence[Cell], began: float
 ) -> int:
-    standings = standing.standings_of([choice.case for choice in options.choices], cells)
-    wrong = standing.wrong_results(cells)
+    standings = reports.standings_of([choice.case for choice in options.choices], cells)
+    wrong = reports.wrong_results(cells)
     report |= {"shapes": options.random, "seed": options.seed, "limit_mib": options.limit}
     report |= {"standings": standing_records(standings), "wrong": wrong}
     report["seconds"] = time.perf_counter() - began
     save(options.json, report)
     print_absences(cells)
-    standing.print_standings(standings, wrong)
+    reports.print_standings(standings, wrong)
     print(f"\n{options.random} shapes of seed {options.seed}, {report['seconds']:.0f} s in all")
     return int(bool(wrong))
 
 
 def print_absences(cells: Sequence[Cell]) -> None:
-    if gaps := absences(cells):
+    if gaps := reports.absences(cells):
         print("\n## Peers without a time\n")
         print("\n".join(f"- {text}" for text in gaps))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.core.tables import table
 from benchmarks.gpu.profiling.profiling import profile_table
-from benchmarks.gpu.report.report import ratio, shown
+from benchmarks.gpu.report import ratio, shown
 
 Cell = Mapping[str, Any]
 DTYPES = {"f32": "float32", "f64": "float64", "tf32x3": "tf32x3", "tf32": "tf32"}

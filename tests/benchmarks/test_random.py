@@ -286,7 +286,7 @@ def test_kernels_of_random_shapes_are_compiled_ahead():
 
 
 def gpu_cell(one, ours, function, peers):
-    cell = module("gpu.report.report").Cell("random", one.shape.name, one.dtype, ours, peers)
+    cell = module("gpu.report").Cell("random", one.shape.name, one.dtype, ours, peers)
     cell.more["function"] = function
     return cell
 
@@ -299,7 +299,7 @@ def test_calls_on_a_device_stand_next_to_peers_called_in_the_same_way():
     one = draw(1, (8, 8), (8, 8))
     peers = {"cuBLAS": times(3.0, 30.0), "torch": {"reason": "absent"}, "JAX": times(20.0, 20.0)}
     cell = gpu_cell(one, times(2.0, 5.0), times(4.0, 10.0), peers)
-    standings = module("gpu.report.standing").standings_of([one], [cell])
+    standings = module("gpu.report").standings_of([one], [cell])
     assert [(s.what, s.peer, pytest.approx(s.ratio)) for s in standings] == [
         ("operator, in a graph", "cuBLAS", 1.5),
         ("function, in a graph", "cuBLAS", 0.75),
@@ -307,7 +307,7 @@ def test_calls_on_a_device_stand_next_to_peers_called_in_the_same_way():
         ("function, eager", "JAX", 2.0),
     ]
     assert standings[0].seconds == pytest.approx(2e-6)
-    report = module("gpu.report.report")
+    report = module("gpu.report")
     assert "function 4.00; operator, eager 5.00; function, eager 10.0; " in report.line(cell)
     assert json.dumps(cell.record())
 
@@ -316,7 +316,7 @@ def test_a_function_without_a_time_on_a_device_is_named(capsys):
     one = draw(1, (8, 8), (8, 8))
     peers = {"cuBLAS": times(3.0, 30.0)}
     cell = gpu_cell(one, times(2.0, 5.0), {"reason": "wrong result"}, peers)
-    found = module("gpu.report.standing")
+    found = module("gpu.report")
     assert found.wrong_results([cell]) == ["1: 8^2 float32: function: wrong result"]
     standings = found.standings_of([one], [cell])
     assert [s.what for s in standings] == ["operator, in a graph", "operator, eager"]

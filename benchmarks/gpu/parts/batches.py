@@ -13,7 +13,7 @@ from benchmarks.gpu.cases.floors import atomic_floor, batch_bytes, batch_floor
 from benchmarks.gpu.data import ListSubject, free_memory
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import cublas, gathers, torch_chain
-from benchmarks.gpu.report.report import Cell, least
+from benchmarks.gpu.report import Cell, least
 
 MIN_GAIN = 1.2  # over ASGarD as recorded, of the atomic form
 

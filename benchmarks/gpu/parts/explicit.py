@@ -12,7 +12,7 @@ from benchmarks.gpu.cases.floors import explicit_bytes, explicit_floor, explicit
 from benchmarks.gpu.data import ExplicitSubject
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import torch_chain
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 
 def explicit_cells(choice: Choice) -> Iterator[Cell]:

@@ -14,7 +14,7 @@ from benchmarks.gpu.data import KronSubject, buffers_of, contender_of, subject_o
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import cublas, torch_chain
 from benchmarks.gpu.peers.chains import chain, places, run_all
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 from benchmarks.shapes import KronMatmul
 
 

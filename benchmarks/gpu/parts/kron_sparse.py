@@ -17,7 +17,7 @@ from benchmarks.gpu.data import MAX_BUFFER_SETS, Subject
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 PEERS = {"bmm": "bmm", "einsum": "einsum", "dense": "dense", "CSR": "sparse", "BSR": "bsr"}
 CHECKED = 6  # vectors of a result that are compared

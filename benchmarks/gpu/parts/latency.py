@@ -15,7 +15,7 @@ from benchmarks.core.checks import relative_error
 from benchmarks.core.device_timing import call_microseconds, random_array, timed
 from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.options import Choice
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 POWERS = ("2^3", "8^2", "4^4")
 GOALS = {"call": 8.0, "node": 2.5}  # µs, of an eager call and of one in a graph

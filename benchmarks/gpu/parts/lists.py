@@ -12,7 +12,7 @@ from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.cases.list_cases import HUGE, OVER_FLOOR, OVER_MEASURED_FLOOR, list_floor
 from benchmarks.gpu.data import ListSubject, random_ids
 from benchmarks.gpu.options import Choice
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 MAX_GATHERS = 8_000_000  # blocks that `gather_rate` reads
 WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes

@@ -23,7 +23,7 @@ from benchmarks.gpu.data import KronSubject, contender_of, given
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.parts.kron import peers_of
 from benchmarks.gpu.peers import jax_chain
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 
 class RandomSubject(KronSubject):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.options import Choice
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 PROGRAM = """
 import time

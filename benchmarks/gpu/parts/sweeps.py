@@ -15,7 +15,7 @@ from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.cases.sweep_cases import GOAL, LARGE, sweep_floors
 from benchmarks.gpu.data import SweepSubject
 from benchmarks.gpu.options import Choice
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 CPU_SECONDS = 0.3  # of timing on the CPU, within these bounds of rounds
 MIN_ROUNDS, MAX_ROUNDS = 3, 200

@@ -12,7 +12,7 @@ from batchkron.backends import Tuning, tuned_plans
 from benchmarks.gpu.cases.cases import BatchCase
 from benchmarks.gpu.compiling import compile_batch, compile_kron
 from benchmarks.gpu.options import Choice
-from benchmarks.gpu.report.report import Cell
+from benchmarks.gpu.report import Cell
 
 
 @contextmanager

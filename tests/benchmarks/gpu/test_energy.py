@@ -89,7 +89,7 @@ def test_the_library_of_nvml_is_asked(monkeypatch):
 
 
 def test_energies_are_printed_beside_times():
-    report = gpu("report.report")
+    report = gpu("report")
     one = report.Cell("kron", "1: 2^3", "float32", {"microseconds": 10.0})
     one.peers = {"torch": {"microseconds": 20.0, "joules": 0.01}, "cuBLAS": {"reason": "absent"}}
     assert "mJ" not in report.line(one)

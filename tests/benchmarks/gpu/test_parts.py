@@ -59,7 +59,7 @@ def test_tuning_is_measured_only_where_it_is_asked_for():
 
 
 def test_a_rule_is_judged_by_what_tuning_gains():
-    report = gpu("report.report")
+    report = gpu("report")
     for rule, verdict in [(10.9, "the rule is within 10%"), (12.0, "the rule is not within 10%")]:
         one = report.Cell("tune", "1: 2^3", "float32", {"microseconds": 10.0})
         one.peers = {"rule": {"microseconds": rule}}
@@ -283,7 +283,7 @@ def test_torch_computes_the_same_chain(rng, form):
 
 
 def cell(ours, peers=(), **figures):
-    report, cases = gpu("report.report"), gpu("cases.cases")
+    report, cases = gpu("report"), gpu("cases.cases")
     times = {name: {"microseconds": time} for name, time in dict(peers).items()}
     one = report.Cell("kron", "1: 2^3", "float32", {"microseconds": ours}, times)
     one.figures, one.floor = cases.Figures(**figures), 5.0
@@ -305,7 +305,7 @@ def test_peers_of_the_run_and_recorded_ones_are_named_where_they_are_faster():
 
 
 def test_what_was_not_measured_is_said_and_missed():
-    report = gpu("report.report")
+    report = gpu("report")
     absent = cell(9.0, goal=10)
     absent.peers["torch"] = {"reason": "not measured: torch is not installed"}
     assert "torch not measured" in report.line(absent)
@@ -317,7 +317,7 @@ def test_what_was_not_measured_is_said_and_missed():
 
 
 def test_a_line_has_all_times_and_the_verdict(capsys):
-    report = gpu("report.report")
+    report = gpu("report")
     one = cell(9.0, {"cuBLAS": 8.0}, goal=10, recorded={"FastKron": 7, "cuTENSOR": (5, 8)})
     text = (
         "1: 2^3 float32: 9.00; cuBLAS 8.00; ours/best peer 1.12; recorded: FastKron 7.00, "

@@ -73,7 +73,7 @@ def test_cells_are_measured_only_where_they_are_asked_for():
 
 
 def test_standing():
-    cell = gpu("report.report").Cell
+    cell = gpu("report").Cell
     cells = []
     for name, layout, ours, peer, floor in [
         ((1, 2, 3, 4), "batch-first", 12.0, 24.0, 10.0),
@@ -86,7 +86,7 @@ def test_standing():
         one.floor, one.more = floor, {"pattern": name, "layout": layout}
         cells.append(one)
     cells.append(cell("kronecker-sparse", "failed", "float32", {"reason": "wrong"}))
-    report = gpu("report.standing")
+    report = gpu("report")
     first, last, both = report.sparse_standing(cells)
     assert (first["fastest"], first["compared"], first["least_gain"]) == (1, 2, 0.5)
     assert math.isclose(first["median_over_floor"], 2.1)
