@@ -66,11 +66,6 @@ def all_choices() -> list[Choice]:
     return found
 
 
-def random_choices(count: int, seed: int, limit: float) -> list[Choice]:
-    chosen = draws(count, seed, int(limit * 2**20))
-    return [Choice("random", one.shape.name, one.dtype, one) for one in chosen]
-
-
 def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     text = "Times of the CUDA backend next to its peers', to goals and to the chip."
     parser = parser_of(text, "seconds", "seed", "json", seconds=120.0, seed=None)
@@ -109,7 +104,8 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if options.random < 1:
             parser.error("--random takes a number of shapes, at least 1")
         options.seed = seed_of_today() if options.seed is None else options.seed
-        options.choices = random_choices(options.random, options.seed, options.limit)
+        chosen = draws(options.random, options.seed, int(options.limit * 2**20))
+        options.choices = [Choice("random", one.shape.name, one.dtype, one) for one in chosen]
         return options
     options.choices = [
         choice

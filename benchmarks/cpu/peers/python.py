@@ -48,7 +48,11 @@ class NumPy(Peer):
             return
         matrices = [pool[ids] for pool, ids in zip(data.pools, data.ids.T, strict=True)]
         pairs = list(zip(data.inputs, data.outputs, strict=True))
-        for variant, multiply in (("batched matmul", by_matmul), ("batched einsum", by_einsum)):
+        ways: dict[str, Callable[[Array, Array], Any]] = {  # (B, n, n) times (B, L, n, R)
+            "batched matmul": lambda a, z: np.matmul(a[:, None], z),
+            "batched einsum": partial(np.einsum, "bkc,blcr->blkr"),
+        }
+        for variant, multiply in ways.items():
             calls = [partial(gathered, data, matrices, multiply, x, out) for x, out in pairs]
             yield Contender(self.name, variant, list(calls))
 
@@ -102,20 +106,10 @@ def mode_steps(data: KronMatmulData, x: Array, out: Array) -> list[Step]:
     return steps
 
 
-def by_matmul(matrices: Array, z: Array) -> Array:
-    """matrices (B, n, n) times z (B, L, n, R)."""
-    return np.asarray(np.matmul(matrices[:, None], z))
-
-
-def by_einsum(matrices: Array, z: Array) -> Array:
-    """matrices (B, n, n) times z (B, L, n, R)."""
-    return np.asarray(np.einsum("bkc,blcr->blkr", matrices, z))
-
-
 def gathered(
     data: BatchData,
     matrices: list[Array],
-    multiply: Callable[[Array, Array], Array],
+    multiply: Callable[[Array, Array], Any],
     x: Array,
     out: Array,
 ) -> None:
