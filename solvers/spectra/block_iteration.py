@@ -175,7 +175,7 @@ class _BlockIteration:
     def _ended(self, wanted: int, failure: Status | None, step: int) -> EigenResult:
         problem = self.problem
         _, norms, limits = self._residuals()
-        good = norms[:wanted] <= limits[:wanted]
+        good = np.isfinite(norms[:wanted]) & (norms[:wanted] <= limits[:wanted])
         statuses = np.array([Status.CONVERGED if one else failure for one in good], object)
         return EigenResult(
             values=self.values[:wanted],

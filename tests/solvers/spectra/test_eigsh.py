@@ -196,6 +196,14 @@ def test_what_does_not_converge_is_said(rng):
         assert [one.category for one in seen] == [ConvergenceWarning]
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_lobpcg_says_that_products_are_not_finite(rng, wrong):
+    """An infinite bound of what residuals have to be is none that infinite ones keep to."""
+    broken = np.diag([wrong, *np.arange(1.0, 64.0)])
+    with pytest.warns(ConvergenceWarning):
+        assert lobpcg(broken, rng.standard_normal((64, 2))).status is Status.NOT_FINITE
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
