@@ -5,10 +5,9 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from batchkron.torch import KroneckerSparseLinear
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.torch_layers import captured, microseconds
 
 
@@ -40,18 +40,6 @@ PUBLISHED = {
 # Share of both feed-forward layers in a forward pass: float16, float32
 PUBLISHED_SHARES = {"S/16": (0.31, 0.46), "B/16": (0.42, 0.54), "L/16": (0.46, 0.58)}
 TOLERANCE = {"float16": 3e-2, "float32": 1e-4}  # relative to the largest entry, of float32
-
-
-@dataclass
-class Row:
-    """What is measured, and the milliseconds of the contenders."""
-
-    name: str
-    dtype: str
-    direction: str
-    published: tuple[float, float] | None
-    milliseconds: dict[str, float] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
 
 
 def patterns(rows: int, columns: int) -> list[tuple[int, int, int, int]]:
@@ -233,7 +221,7 @@ def differs(found: Tensor, expected: Tensor, dtype: str) -> bool:
     return not relative_error(found.float(), expected) <= TOLERANCE[dtype]
 
 
-def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
+def measure(name: str, dtype: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     ours = models(options.size, options.pixels)[name]()
@@ -253,47 +241,40 @@ def measure(name: str, dtype: str, options: argparse.Namespace) -> list[Row]:
     for direction, how in product(options.directions, options.how):
         expected = exact if direction == "forward" else exact_gradient
         shown = direction if how == "eager" else f"{direction}, {how}"
-        row = Row(name, dtype, shown, published if shown == "forward" else None)
+        remarks: list[str] = []
         calls: dict[str, Callable[[], object]] = {}
         for who, model in contenders.items():
             run: Callable[[], Tensor] = partial(works[direction], model)
             try:
                 if how == "graph":
                     run = captured(run)
-                found = run()
+                result = run()
             except (TypeError, RuntimeError) as error:  # no kernels of this dtype, or no memory
-                row.remarks.append(f"{who}: {type(error).__name__}")
+                remarks.append(f"{who}: {type(error).__name__}")
                 continue
-            if differs(found, expected, dtype):
-                row.remarks.append(f"{who}: wrong")
+            if differs(result, expected, dtype):
+                remarks.append(f"{who}: wrong")
                 continue
             calls[who] = run
         times = microseconds(calls, options.rounds, options.device)
-        row.milliseconds = {who: t / 1e3 for who, t in times.items() if t is not None}
-        rows.append(row)
-        print_row(row)
+        found = {who: t / 1e3 for who, t in times.items() if t is not None}
+        base, known = found.get("dense"), published if shown == "forward" else None
+        row = {"name": name, "dtype": dtype, "direction": shown, "milliseconds": found}
+        row["over dense"] = {who: time / base for who, time in found.items() if base}
+        rows.append(row | {"published": known, "remarks": remarks})
+        print(words(rows[-1]), flush=True)
     return rows
 
 
-def print_row(row: Row) -> None:
-    base, shown = row.milliseconds.get("dense"), []
-    for k, who in enumerate(("bmm", "ours")):
-        if base is not None and who in row.milliseconds:
-            known = f" (published {row.published[k]:.2f})" if row.published else ""
-            shown.append(f"{who} / dense {row.milliseconds[who] / base:.2f}{known}")
-    times = ", ".join(f"{who} {time:.3f}" for who, time in row.milliseconds.items())
-    notes = "; ".join([*shown, *row.remarks])
-    print(f"{row.name:>20} {row.dtype}, {row.direction}: {times} ms; {notes}", flush=True)
-
-
-def shares(rows: Sequence[Row], size: str) -> list[str]:
+def shares(rows: Sequence[dict[str, Any]], size: str) -> list[str]:
     said = []
     depth = SIZES[size][1]
     for k, dtype in enumerate(("float16", "float32")):
         times = {
-            row.name: row.milliseconds["dense"]
+            row["name"]: row["milliseconds"]["dense"]
             for row in rows
-            if row.dtype == dtype and row.direction == "forward" and "dense" in row.milliseconds
+            if (row["dtype"], row["direction"]) == (dtype, "forward")
+            and "dense" in row["milliseconds"]
         }
         if {"linear 4N x N, bias", "linear N x 4N, bias", "ViT"} <= set(times):
             both = times["linear 4N x N, bias"] + times["linear N x 4N, bias"]
@@ -323,15 +304,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--how graph needs --device cuda")
     print(f"torch {torch.__version__} on {options.device}")
     print(f"ViT-{options.size}, images: {options.images}")
-    rows: list[Row] = []
+    rows: list[dict[str, Any]] = []
     given = {name: getattr(options, name) for name in ("size", "images", "device")}
     found = {"machine": machine(options.device), **given}
     for dtype, name in product(options.dtypes, options.parts):
         rows += measure(name, dtype, options)
-        save(options.json, {**found, "rows": [asdict(row) for row in rows]})
+        save(options.json, {**found, "rows": rows})
     for line in shares(rows, options.size):
         print(line)
-    if any("wrong" in remark for row in rows for remark in row.remarks):
+    if any("wrong" in remark for row in rows for remark in row["remarks"]):
         sys.exit("results differ")
 
 

@@ -89,4 +89,4 @@ def test_what_cannot_run_is_named(vit, short, capsys, monkeypatch):
     vit.main([*SMALL, "--parts", "linear N x N"])
     shown = capsys.readouterr().out
     assert "bmm: TypeError" in shown
-    assert "ours / dense" in shown
+    assert "over dense (dense 1, ours " in shown
