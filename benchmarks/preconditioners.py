@@ -118,15 +118,13 @@ def iterations(problem: Problem, scale: float, name: str, rtol: float = RTOL) ->
 
 
 def main(words: list[str] | None = None) -> None:
-    parser = parser_of(__doc__, "json")
+    parser = parser_of(__doc__, "device", "json", device=None)
     parser.add_argument("--most", type=int, default=99, help="the finest level")
     parser.add_argument("--rtol", type=float, default=RTOL, help="GMRES's tolerance")
     parser.add_argument("--hard", action="store_true", help="equations with contrast, and others")
     parser.add_argument("--large", action="store_true", help="hard equations on finer grids")
     parser.add_argument("--only", default="", help="hard equations whose names have this")
     parser.add_argument("--peers", action="store_true", help="times beside SciPy's ILU and LU")
-    text = "seconds of implicit steps there beside its host, or on the host alone"
-    parser.add_argument("--device", choices=("cpu", "cuda"), help=text)
     options = parser.parse_args(words)
     if options.device:
         found = print_device(options.device, options.most, options.only)

@@ -12,7 +12,7 @@ def counts(text: str) -> list[int]:
 
 USUAL: dict[str, dict[str, Any]] = {
     "asgard": {"type": Path, "metavar": "BUILD", "help": "a build of ASGarD 0.9.0"},
-    "device": {"choices": ("cpu", "cuda"), "default": "cpu"},
+    "device": {"choices": ("cpu", "cuda"), "default": "cpu", "help": "where it is measured"},
     "json": {"type": Path, "metavar": "PATH", "help": "where all figures are written"},
     "plot": {"type": Path, "metavar": "PATH", "help": "picture to draw"},
     "quick": {"action": "store_true", "help": "small cases, to try it"},

@@ -8,7 +8,8 @@ import argparse
 import os
 import sys
 from functools import partial
-from pathlib import Path
+
+from benchmarks.core.options import parser_of
 
 
 def main() -> int:
@@ -42,12 +43,8 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed", description=__doc__)
+    parser = parser_of(__doc__, "device", "json", "seconds", "quick", seconds=400.0)
     parser.add_argument("--launch", type=int, metavar="G", help="start G ranks by mpiexec")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--json", type=Path, help="where all figures are written, cell after cell")
-    parser.add_argument("--seconds", type=float, default=400, help="after which nothing is begun")
-    parser.add_argument("--quick", action="store_true", help="small cases, to try the program")
     parser.add_argument("--only", nargs="*", help="names of parts")
     parser.add_argument("--processes", type=int, default=28, help="that compile; 0: none")
     parser.add_argument("--peer", action="store_true", help="stores to buffers of one device")

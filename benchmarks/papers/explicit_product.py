@@ -190,8 +190,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, "json", "plot", "seconds", seconds=300.0)
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
+    parser = parser_of(__doc__, "device", "json", "plot", "seconds", device=None, seconds=300.0)
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {"cells": {}}
     if options.device is None:

@@ -239,8 +239,7 @@ def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str
 
 
 def parser() -> argparse.ArgumentParser:
-    found = parser_of(__doc__, "json", "quick", "seconds", seconds=240.0)
-    found.add_argument("--device", choices=("cpu", "cuda"), help="measure what is missing there")
+    found = parser_of(__doc__, "device", "json", "quick", "seconds", device=None, seconds=240.0)
     found.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
     found.add_argument("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32"])
     found.add_argument("--epochs", type=int, default=5, help="steps; the first is not timed")

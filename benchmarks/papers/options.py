@@ -28,9 +28,8 @@ def parse_part(text: str) -> tuple[int, int]:
 
 
 def parser_of(text: str | None) -> argparse.ArgumentParser:
-    parser = options.parser_of(text, "json", "seconds", seconds=500.0)
+    parser = options.parser_of(text, "device", "json", "seconds", device=None, seconds=500.0)
     add = parser.add_argument
-    add("--device", choices=("cpu", "cuda"), help="measure what is missing there")
     add("--part", type=parse_part, default=(1, 1), help="I/N of the patterns")
     add("--retry", action="store_true", help="measure again what has failed")
     add("--processes", type=int, default=default_processes(), help="compile ahead; 0: not ahead")
