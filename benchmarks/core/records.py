@@ -62,10 +62,14 @@ def last_level_cache() -> int:
     return max((int(size[:-1]) * units[size[-1]] for size in sizes), default=UNKNOWN_CACHE)
 
 
-def available_memory() -> int:
-    found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+def bytes_in(path: str, name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path(path).read_text())
     assert found
     return int(found[1]) << 10
+
+
+def available_memory() -> int:
+    return bytes_in("/proc/meminfo", "MemAvailable")
 
 
 def processor_name() -> str:

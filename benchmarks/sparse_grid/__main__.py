@@ -17,9 +17,8 @@ from benchmarks.core.records import machine, processors, save
 from benchmarks.core.tables import machine_lines
 from benchmarks.core.timing import Call, in_turn
 from benchmarks.sparse_grid import memory, report
-from benchmarks.sparse_grid.asgard import Asgard
+from benchmarks.sparse_grid.asgard import Asgard, asgards, disagreement, ours
 from benchmarks.sparse_grid.cases import CASES, GROWTH, QUICK, Case
-from benchmarks.sparse_grid.contenders import asgards, disagreement, ours
 
 TURN = 0.02  # seconds that a turn should take
 

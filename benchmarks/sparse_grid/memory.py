@@ -5,24 +5,21 @@ before, with everything loaded and a tiny case run, and the peak after the case.
 """
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import batchkron as bk
-from benchmarks.sparse_grid.asgard import Asgard
+from benchmarks.core.records import bytes_in
+from benchmarks.sparse_grid.asgard import Asgard, asgards, ours
 from benchmarks.sparse_grid.cases import Case
-from benchmarks.sparse_grid.contenders import asgards, ours
 
 STEPS = 3
 
 
 def peak() -> int:
     """Bytes that the process had at most so far; getrusage would count what its parent had."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1]) << 10
+    return bytes_in("/proc/self/status", "VmHWM")
 
 
 def run(case: Case, build: Path | None) -> None:
