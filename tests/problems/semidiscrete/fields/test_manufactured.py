@@ -11,8 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from batchkron.problems import PDE, Axis, div, grad, laplacian, pointwise
-from batchkron.solvers import EvolveStatus, evolve
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Dirichlet,
+    Mixed,
+    Neumann,
+    Robin,
+    div,
+    grad,
+    laplacian,
+    pointwise,
+)
+from batchkron.solvers import Adapt, EvolveStatus, evolve
 
 TURN = 2 * np.pi
 AXES = [Axis(name, 0, TURN) for name in "xy"]
@@ -218,8 +229,6 @@ def test_a_source_that_lacks_a_part_is_noticed(case):
 
 def test_laplacians_and_robin_ends():
     """A wave that no end is made for: f_n + r f of it at both ends of x, in time and along y."""
-    from batchkron.problems import Robin
-
     x, y = Axis("x", -0.3, 1.1), Axis("y", 0, TURN)
     f = random_sum(np.random.default_rng(5), 2, 0.3, 1.0)
 
@@ -239,3 +248,85 @@ def test_laplacians_and_robin_ends():
         u = evolve(problem, until=0.1, dt=0.01, method="esdirk3").u
         found.append(problem.l2_error(u, 0.1))
     assert found[0] > 5 * found[1]
+
+
+def driven_case(seed):
+    """f_t + ∂(k f)/∂x = ν f_yy + r sin(f) + s with k = k(x, y, t) > 0, in a box with random ends.
+
+    f flows in at the left end of x; the ends of y have values, slopes, or f_n + r f.
+    """
+    rng = np.random.default_rng(seed)
+    x, y = (Axis(name, *rng.uniform((-2, 0.5), (0, 2))) for name in "xy")
+    f, k, r = (random_sum(rng, 2, mean, size) for mean, size in ((0.5, 1), (0.8, 0.3), (0.5, 0.5)))
+    nu, share = float(rng.uniform(0.02, 0.1)), float(rng.uniform(-0.3, 2.0))
+
+    slope = f.along(1)
+
+    def at_end(end, given):
+        return lambda x, t: given(x, end + 0 * x, t)
+
+    kinds = {
+        "value": lambda end, sign: Dirichlet(at_end(end, f)),
+        "slope": lambda end, sign: Neumann(at_end(end, slope)),
+        "both": lambda end, sign: Robin(
+            share, at_end(end, lambda *xt: sign * slope(*xt) + share * f(*xt))
+        ),
+    }
+    low, high = (str(name) for name in rng.choice(list(kinds), 2))
+    boundary = {
+        x: (Dirichlet(lambda y, t: f(x.lower + 0 * y, y, t)), Neumann()),
+        y: (kinds[low](y.lower, -1.0), kinds[high](y.upper, 1.0)),
+    }
+    terms = [
+        -1 * div(x) @ pointwise(lambda f, x, y, t: k(x, y, t) * f, speed=1.2, linear=True),
+        nu * div(y) @ grad(y),
+        pointwise(lambda f, x, y, t: r(x, y, t) * np.sin(f)),
+    ]
+
+    def source(x, y, t):
+        at, u = (x, y, t), f(x, y, t)
+        flow = k.along(0)(*at) * u + k(*at) * f.along(0)(*at)
+        return f.in_time()(*at) + flow - nu * slope.along(1)(*at) - r(*at) * np.sin(u)
+
+    exact = _as_function(f, 2)
+    pde = PDE([x, y], terms, boundary=boundary, sources=source, exact=exact)
+    return pde, exact, (low, high)
+
+
+GRIDS = {"sparse": "sparse", "full": "full", "mixed": Mixed(["x"], ["y"])}
+
+
+@pytest.mark.parametrize("seed", [8, 14, 15])
+@pytest.mark.parametrize(("grid", "degree"), [("sparse", (2, 1)), ("full", (1, 3)), ("mixed", 2)])
+def test_random_ends_and_coefficients(seed, grid, degree):
+    pde, exact, _ = driven_case(seed)
+    found = []
+    for level in (2, 3):
+        problem = pde.discretize(level, degree, GRIDS[grid], until=0.1)
+        result = evolve(problem, until=0.1, dt=0.01, method="esdirk3")
+        assert result.status is EvolveStatus.COMPLETED
+        best = problem.l2_error(problem.project(exact, 0.1), 0.1)
+        found.append((problem.l2_error(result.u, 0.1), best))
+    found = np.array(found)
+    assert (found[:, 0] < 4 * found[:, 1]).all()
+    assert found[0, 0] > 2.5 * found[1, 0]
+
+
+def test_random_ends_are_all_kinds():
+    assert {kind for seed in (8, 14, 15) for kind in driven_case(seed)[2]} == {
+        "value", "slope", "both"
+    }  # fmt: skip
+
+
+def test_grids_follow_random_solutions():
+    pde, _, _ = driven_case(8)
+    found = []
+    for tol in (1e-2, 1e-3):
+        problem = pde.discretize(2, 1, until=0.1)
+        result = evolve(
+            problem, until=0.1, dt=0.01, method="esdirk3", adapt=Adapt(tol, max_level=6)
+        )
+        assert result.status is EvolveStatus.COMPLETED
+        found.append(result.problem.l2_error(result.u, 0.1))
+    assert found[1] < 0.4 * found[0]
+    assert found[1] < 2e-3
