@@ -36,3 +36,10 @@ def test_one_velocity(sod):
 @pytest.mark.slow
 def test_one_velocity_on_a_finer_grid(sod):
     assert sod.run(1, (6, 4))["away"] < 0.01
+
+
+@pytest.mark.slow
+def test_three_velocities_on_a_coarse_grid(sod):
+    run = sod.run(3, (4, 3))
+    assert run["away"] < 0.05
+    assert max(run["mass"], run["energy"]) < 1e-10
