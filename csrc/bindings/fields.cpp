@@ -1,11 +1,12 @@
 // Coefficients that follow the state.
 #include <pybind11/stl.h>
 
-#include <optional>
+#include <algorithm>
 
 #include "bindings/arrays.hpp"
 #include "bindings/register.hpp"
 #include "engine/fields/plan.hpp"
+#include "engine/fields/program.hpp"
 
 namespace batchkron {
 namespace {

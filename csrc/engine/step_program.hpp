@@ -2,10 +2,11 @@
 // numbers are in a table with a row for each step.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
+#include "engine/dispatch.hpp"
+#include "engine/threads.hpp"
 #include "engine/vector_sum.hpp"
 
 namespace batchkron {
@@ -24,19 +25,6 @@ struct StepTable {
   std::vector<double> rows, results;
 };
 
-// The sum of squares of x[0 ... n), in double precision and in the same order always.
-template <class T>
-double sum_of_squares(const T* x, Index n) {
-  constexpr Index ways = 8;
-  double sums[ways] = {};
-  Index i = 0;
-  for (; i + ways <= n; i += ways)
-    for (Index k = 0; k < ways; ++k) sums[k] += double(x[i + k]) * double(x[i + k]);
-  for (; i < n; ++i) sums[0] += double(x[i]) * double(x[i]);
-  for (Index k = 1; k < ways; ++k) sums[0] += sums[k];
-  return sums[0];
-}
-
 // y = sum over k of row[first + k] * vectors[k], with the row of the step under way (contract:
 // VectorSum). If result >= 0, the sum of squares of y goes to that column of the results; it has the
 // same bits for any number of threads. y may be null then.
@@ -52,30 +40,7 @@ class SumPass final : public Pass {
     return kWorkPerElement * double(size_) * double(vectors_.size());
   }
 
-  void run() override {
-    StepTable& table = *table_;
-    const double* const row = table.rows.data() + table.step * table.width + first_;
-    const std::vector<T> factors(row, row + vectors_.size());
-    static ThreadGains gains;
-    const ThreadTeam team(work(), gains);
-    team.run(Index(squares_.size()), [&](Index begin, Index end, int) {
-      std::vector<T> own(y_ ? 0 : kBlock);
-      std::vector<const T*> sources(vectors_.size());
-      for (Index block = begin; block < end; ++block) {
-        const Index from = block * kBlock, count = std::min(kBlock, size_ - from);
-        for (std::size_t k = 0; k < sources.size(); ++k) sources[k] = vectors_[k] + from;
-        T* const target = y_ ? y_ + from : own.data();
-        kernel_({target, sources.data(), factors.data(), Index(sources.size()), 0, count});
-        if (result_ >= 0) squares_[std::size_t(block)] = sum_of_squares(target, count);
-      }
-    });
-    if (result_ >= 0) {
-      double sum = 0;
-      for (const double square : squares_) sum += square;
-      table.results[std::size_t(table.step * table.columns + result_)] = sum;
-    }
-    if (ends_) ++table.step;
-  }
+  void run() override;
 
  private:
   // Elements whose squares are summed apart, while they are in the nearest cache. Chosen by hand.
@@ -90,6 +55,10 @@ class SumPass final : public Pass {
   std::vector<double> squares_;
   decltype(vector_sum_kernel<T>()) kernel_ = vector_sum_kernel<T>();
 };
+
+// Compiled once, in step_program.cpp.
+extern template class SumPass<float>;
+extern template class SumPass<double>;
 
 // The passes of a step.
 class StepProgram {

@@ -1,8 +1,8 @@
 // One call for a batch list that is not known before: the list is sorted, and nothing is kept.
 #pragma once
 
+#include <functional>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "engine/batch/plan.hpp"
@@ -33,23 +33,7 @@ struct ListCall {
 
   // Returns whether all numbers are in range; else it has not changed y. `begin` is called with the
   // number of multiply-adds before the products.
-  template <class Begin>
-  bool run(Begin begin) const {
-    static ThreadGains gains;
-    thread_local SortedList memory;  // of the last call: new memory would take longer than to sort
-    SortedList sorted = sort_batch(shape, list, std::move(memory), weights != nullptr);
-    if (!sorted.is_valid) return false;
-    begin(sorted.multiply_adds * double(outer));
-    BatchPlan<T> plan = BatchPlan<T>::once(shape, std::move(sorted), !pays_to_copy(), gains);
-    for (std::size_t mode = 0; mode < pools.size(); ++mode) plan.set_pool(mode, pools[mode]);
-    if (weights)
-      plan.set_weights(weights, 1);
-    else
-      plan.set_unit_weights();
-    plan.run(x, y, outer, 1, T(1), true);
-    memory = plan.take_list();
-    return true;
-  }
+  bool run(const std::function<void(double)>& begin) const;
 
  private:
   // Whether products use each matrix so often that it pays to copy the pools into the layouts of the
@@ -61,5 +45,11 @@ struct ListCall {
   }
   static constexpr Index kMinUses = 4;  // of a matrix; chosen by hand
 };
+
+// Compiled once, in list_call.cpp.
+extern template struct ListCall<float>;
+extern template struct ListCall<double>;
+extern template struct ListCall<Complex<float>>;
+extern template struct ListCall<Complex<double>>;
 
 }  // namespace batchkron

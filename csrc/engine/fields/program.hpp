@@ -2,10 +2,9 @@
 // problems/semidiscrete/fields/program.py makes the steps.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
-#include "engine/dispatch.hpp"
+#include "simd/common/scalar.hpp"
 
 namespace batchkron {
 
@@ -21,35 +20,6 @@ struct FieldProgram {
 };
 
 // Returns whether all divisors of "divide_by_positive" are positive; ends at the first that is not.
-inline bool run_field_program(const FieldProgram& p) {
-  for (Index s = 0; s < p.steps; ++s) {
-    const std::int64_t* step = p.code + 3 * s;
-    const double* left = p.values + step[1] * p.points;
-    const double* right = p.values + step[2] * p.points;
-    double* target = p.values + (p.first + s) * p.points;
-    switch (step[0]) {
-      case FieldProgram::add:
-        for (Index i = 0; i < p.points; ++i) target[i] = left[i] + right[i];
-        break;
-      case FieldProgram::subtract:
-        for (Index i = 0; i < p.points; ++i) target[i] = left[i] - right[i];
-        break;
-      case FieldProgram::multiply:
-        for (Index i = 0; i < p.points; ++i) target[i] = left[i] * right[i];
-        break;
-      case FieldProgram::divide_by_positive:
-        for (Index i = 0; i < p.points; ++i)
-          if (!(right[i] > 0.0)) return false;  // NaN, too
-        [[fallthrough]];
-      case FieldProgram::divide:
-        for (Index i = 0; i < p.points; ++i) target[i] = left[i] / right[i];
-        break;
-      default:
-        kernels().small_products->multiply({left, p.projection, target, p.points / p.size, p.size,
-                                            p.size, p.size, p.size, p.size});
-    }
-  }
-  return true;
-}
+bool run_field_program(const FieldProgram& p);
 
 }  // namespace batchkron

@@ -15,22 +15,7 @@ namespace batchkron {
 template <class T>
 class PackedFactors {
  public:
-  void fill(const std::vector<MergedFactor>& merged, const FactorView<T>* factors) {
-    Index total = 0;
-    for (const MergedFactor& factor : merged) total += elements(factor);
-    T* memory = static_cast<T*>(memory_.reserve(bytes_of<T>(total, 1)));
-    pointers_.clear();
-    for (const MergedFactor& factor : merged) {
-      if (factor.skipped) {
-        pointers_.push_back(nullptr);
-        continue;
-      }
-      pack_product(factors + factor.first, factor.last - factor.first + 1, factor.K, factor.C,
-                   memory);
-      pointers_.push_back(memory);
-      memory += elements(factor);
-    }
-  }
+  void fill(const std::vector<MergedFactor>& merged, const FactorView<T>* factors);
 
   // One for each merged factor; null for skipped ones.
   const T* const* pointers() const { return pointers_.data(); }
@@ -43,5 +28,11 @@ class PackedFactors {
   Workspace memory_;
   std::vector<const T*> pointers_;
 };
+
+// Compiled once, in packed_factors.cpp.
+extern template class PackedFactors<float>;
+extern template class PackedFactors<double>;
+extern template class PackedFactors<Complex<float>>;
+extern template class PackedFactors<Complex<double>>;
 
 }  // namespace batchkron

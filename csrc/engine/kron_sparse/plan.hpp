@@ -14,13 +14,7 @@ namespace batchkron {
 template <class T>
 class KronSparsePlan {
  public:
-  explicit KronSparsePlan(const SparseShape& shape)
-      : shape_(shape),
-        rows_(shape.rows()),
-        columns_(shape.columns()),
-        by_columns_(shape, 0, false, sparse_kernels<T>()),
-        by_pieces_(shape, piece_power(shape), true, sparse_kernels<T>()),
-        strips_(shape, sparse_kernels<T>()) {}
+  explicit KronSparsePlan(const SparseShape& shape);
 
   Index rows() const { return rows_; }
   Index columns() const { return columns_; }
@@ -41,23 +35,10 @@ class KronSparsePlan {
   Index packed_elements(Packing packing) const {
     return packing == strips_packing ? strips_.elements() : panels(packing).elements();
   }
-  void pack(Packing packing, const T* values, T* packed, const ThreadTeam& team) const {
-    if (packing == strips_packing) return strips_.pack(values, packed, team);
-    panels(packing).pack(values, packed, team);
-  }
+  void pack(Packing packing, const T* values, T* packed, const ThreadTeam& team) const;
 
   // `call.packed` is packed by packing(inner).
-  void run(const SparseCall<T>& call, const ThreadTeam& team) const {
-    if (call.outer == 0 || call.inner == 0 || rows_ == 0) return;
-    if (columns_ == 0) {
-      if (!call.accumulate) std::fill_n(call.y, call.outer * rows_ * call.inner, T{});
-      return;
-    }
-    if (gathers(call.inner))
-      run_gathered(call, team);
-    else
-      run_packed(call, packing(call.inner), team);
-  }
+  void run(const SparseCall<T>& call, const ThreadTeam& team) const;
 
  private:
   // Bytes of the vectors that are gathered at a time. Chosen by hand.
@@ -137,21 +118,9 @@ class KronSparse {
   }
 
   // The values (a, b, c, d) as a call needs them, packed in the first such call. One thread at a time.
-  const T* pack(const T* values, Index inner) {
-    const auto packing = plan_.packing(inner);
-    Packed& packed = packed_[packing];
-    if (!packed.is_current) {
-      packed.values.resize(std::size_t(plan_.packed_elements(packing)));
-      plan_.pack(packing, values, packed.values.data(), ThreadTeam());
-      packed.is_current = true;
-    }
-    return packed.values.data();
-  }
+  const T* pack(const T* values, Index inner);
 
-  void run(const SparseCall<T>& call) const {
-    const ThreadTeam team(plan_.multiply_adds(call.outer, call.inner), gains_);
-    plan_.run(call, team);
-  }
+  void run(const SparseCall<T>& call) const;
 
  private:
   struct Packed {

@@ -39,14 +39,7 @@ class SweepMatrices {
       : shape_(shape), groups_(groups) {}
 
   // matrices[i] are those of part i, counted over all steps: (num_matrices, n, C), contiguous.
-  void set(const std::vector<const T*>& matrices) {
-    auto fresh = std::make_shared<Values>();
-    for (const SweepStep& step : shape_.steps)
-      for (const SweepPart& part : step.parts)
-        fresh->push_back(laid_out(part, matrices[fresh->size()]));
-    const std::lock_guard<std::mutex> lock(changes_);
-    values_ = std::move(fresh);
-  }
+  void set(const std::vector<const T*>& matrices);
 
   // The matrices of part number `part` as entries of a vector of values: entry e of
   // (num_matrices, n, C) is scale * values[places[e]].
@@ -57,53 +50,10 @@ class SweepMatrices {
   };
   // Prepares `gather` for some parts; places are below 2^31. Matrices that have the same places and
   // scale along a mode are stored once, as where parts have the same 1-D operator.
-  void link(const std::vector<Linked>& parts) {
-    pools_.clear();
-    linked_.clear();
-    std::vector<std::map<std::vector<std::int32_t>, std::int32_t>> known;  // [pool]: its matrices
-    for (const Linked& given : parts) {
-      const SweepPart& part = part_of(given.part);
-      const Index size = group_of(groups_, part.mode).n * group_of(groups_, part.mode).C;
-      std::size_t number = 0;
-      while (number < pools_.size() &&
-             !(pools_[number].mode == part.mode && pools_[number].scale == given.scale))
-        ++number;
-      if (number == pools_.size()) {
-        pools_.push_back(pool_of(part.mode, given.scale));
-        known.emplace_back();
-      }
-      LinkedPool& pool = pools_[number];
-      auto& ranks = known[number];
-      std::vector<std::int32_t> ids(std::size_t(part.num_matrices));
-      for (Index i = 0; i < part.num_matrices; ++i) {
-        const std::vector<std::int32_t> own(given.places + i * size, given.places + (i + 1) * size);
-        const auto [found, is_new] = ranks.try_emplace(own, std::int32_t(ranks.size()));
-        ids[std::size_t(i)] = found->second;
-        if (is_new)
-          for (const std::int32_t entry : pool.entries) pool.places.push_back(own[entry]);
-      }
-      LinkedPart linked{given.part, number, part.edges.ids()};
-      for (std::int32_t& id : linked.ids) id = ids[std::size_t(id)];
-      linked_.push_back(std::move(linked));
-    }
-  }
+  void link(const std::vector<Linked>& parts);
   // Replaces the matrices of the linked parts, and keeps those of the others. A run that has begun
   // ends with the matrices that it began with; if there is none, these are overwritten.
-  void gather(const T* values) {
-    const std::lock_guard<std::mutex> lock(changes_);
-    if (values_.use_count() > 1) values_ = std::make_shared<Values>(*values_);
-    for (LinkedPool& pool : pools_) {
-      long own = 1;
-      for (const LinkedPart& part : linked_) own += (*values_)[part.number].pool == pool.made;
-      if (!pool.made || pool.made.use_count() > own) pool.made = std::make_shared<Pool>();
-      fill(pool, values);
-    }
-    for (const LinkedPart& part : linked_) {
-      Matrices& matrices = (*values_)[part.number];
-      if (matrices.pool == pools_[part.pool].made) continue;
-      matrices = {pools_[part.pool].made, part.ids};
-    }
-  }
+  void gather(const T* values);
 
   // The matrices that a run uses. They are let go under the lock, so that a thread which finds that
   // no run uses them may write to them: all reads came before.

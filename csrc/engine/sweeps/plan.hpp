@@ -29,24 +29,7 @@ namespace batchkron {
 template <class T>
 class SweepPlan {
  public:
-  explicit SweepPlan(SweepShape shape) : shape_(std::move(shape)) {
-    block_ = checked_product(shape_.sizes);
-    given_ = checked_product(shape_.given);
-    groups_ = mode_groups<T>(shape_.sizes, shape_.given, 1);
-    for (std::size_t v = 2; v < shape_.vectors.size(); ++v)
-      scratch_ = std::max(scratch_, shape_.vectors[v].start + shape_.vectors[v].count);
-    for (SweepStep& step : shape_.steps) {
-      for (const SweepPart& part : step.parts)
-        multiply_adds_ += double(part.edges.count()) * double(block_) *
-                          double(shape_.given[std::size_t(part.mode)]);
-      orders_.push_back(order_of(step));
-      max_parts_ = std::max(max_parts_, step.parts.size());
-      cold_.emplace_back(shape_, step, block_ * Index(sizeof(T)));
-      work_.emplace_back(step, shape_.vectors[step.target].count);
-    }
-    elements(0);
-    elements(1);
-  }
+  explicit SweepPlan(SweepShape shape);
 
   const SweepShape& shape() const { return shape_; }
   Index block() const { return block_; }
@@ -55,57 +38,13 @@ class SweepPlan {
   }
   double multiply_adds() const { return multiply_adds_; }
   // Edges held in memory: fewer than all nodes' edges where nodes share lists.
-  Index num_listed() const {
-    Index count = 0;
-    for (const SweepStep& step : shape_.steps)
-      for (const SweepPart& part : step.parts) count += Index(part.edges.ids().size());
-    return count;
-  }
+  Index num_listed() const;
 
   SweepMatrices<T>& matrices() { return matrices_; }
 
   // x is (outer, blocks of vector 0, its block, inner), y (outer, blocks of vector 1, block, inner),
   // both contiguous; y does not alias x. accumulate = false overwrites y and never reads it.
-  void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const {
-    const Index size = elements(1) * inner, given = elements(0) * inner;
-    if (size == 0 || outer == 0) return;
-    if (shape_.steps.empty()) {
-      if (!accumulate) std::fill_n(y, outer * size, T{});
-      return;
-    }
-    // A multiply-add of a sweep takes as long as so many of a dense product, for which ThreadTeam
-    // is made. Chosen by hand.
-    constexpr double kWorkPerElement = 4;
-    const ThreadTeam team(kWorkPerElement * multiply_adds_ * double(inner), gains_);
-    const int threads = team.threads();
-    std::vector<Group> several;
-    if (inner > 1) several = mode_groups<T>(shape_.sizes, shape_.given, inner);
-    const auto held = matrices_.hold(inner);
-    Run run{*held.values, inner > 1 ? several : groups_, inner, block_ * inner,
-            given_ * inner, alpha, accumulate, threads, nullptr, nullptr};
-    const Index scratch = padded<T>(checked_product({scratch_, block_, inner}));
-    const Index sums = padded<T>(nodes_at_once(run) * run.block);
-    thread_local Workspace workspace;
-    run.scratch = static_cast<T*>(
-        workspace.reserve(bytes_of<T>(scratch, 1) + bytes_of<T>(sums, threads)));
-    run.sums = run.scratch + scratch;
-    const auto shares = shares_of(threads);
-    std::vector<SweepEdges<T>> edges(max_parts_);
-    std::vector<Pass> passes(max_parts_);
-    PassList list{edges.data(), passes.data()};
-    for (Index i = 0; i < outer; ++i) {
-      std::size_t first = 0;  // number of the step's first part among all parts
-      for (std::size_t s = 0; s < shape_.steps.size(); ++s) {
-        find_passes(run, s, first, x + i * given, y + i * size, list);
-        team.run(shares->begins[s], nodes_in_range(run, s),
-                 [&](Index begin, Index end, int thread) {
-                   add_nodes(run, s, begin, end, x + i * given, y + i * size,
-                             run.sums + sums * thread, list);
-                 });
-        first += shape_.steps[s].parts.size();
-      }
-    }
-  }
+  void run(const T* x, T* y, Index outer, Index inner, T alpha, bool accumulate) const;
 
  private:
   using Group = ModeGroup<T>;
