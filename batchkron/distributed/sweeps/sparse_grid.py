@@ -237,6 +237,11 @@ class _Exchanges:
             if number not in self._begun:
                 self._end(tuple(self._ends))  # all exchanges use the same memory
                 self._begin(number)
+        if self._stores:
+            meet = partial(self._communicator.meet, self._own)
+            stores, self._stores = tuple(self._stores), []
+            met = self._communicator.beside(partial(_after, stores, meet), last=False)
+            return partial(_after, (met,), lambda: None)
         return partial(self._end, numbers) if numbers else None
 
     def _begin(self, number: int) -> None:
@@ -255,11 +260,6 @@ class _Exchanges:
         self._begun.add(number)
 
     def _end(self, numbers: Sequence[int]) -> None:
-        if self._stores:
-            meet = partial(self._communicator.meet, self._own)
-            work = partial(_after, tuple(self._stores), meet)
-            _after((self._communicator.beside(work, last=False),), lambda: None)
-            self._stores.clear()
         for number in numbers:
             if number in self._ends:
                 self._ends.pop(number)()
@@ -418,7 +418,12 @@ def _local_steps(
     last = {step.target: number for number, step in enumerate(plan.listing.sweeps.steps)}
     place_in_x = np.cumsum(halos[X].owners == rank) - 1
     for number, step in enumerate(plan.listing.sweeps.steps):
-        sources = {part.source for part in step.parts} - arrived
+        sources = {
+            part.source
+            for part in step.parts
+            # in common memory ranks also have to meet before a vector is overwritten
+            if memory.is_common or len(plan.needs(part, plan.owners[step.target]))
+        } - arrived
         arrived |= sources
         own = halos[step.target].owned(rank)
         of_x, of_others = _Multiplies(), _Multiplies()

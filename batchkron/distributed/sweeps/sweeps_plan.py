@@ -164,11 +164,14 @@ class SweepsPlan:
         needs: list[list[Ids]] = [[] for _ in self.owners]
         for step in self.listing.sweeps.steps:
             for part in step.parts:
-                needs[part.source].append(self._needs(part, self.owners[step.target]))
+                needs[part.source].append(self.needs(part, self.owners[step.target]))
         return tuple(map(self._halo, self.owners, needs))
 
-    def _needs(self, part: SweepPart, targets: Ids) -> Ids:
-        """Return the distinct needs of a sweep, as rank times the source's blocks plus block."""
+    def needs(self, part: SweepPart, targets: Ids) -> Ids:
+        """Return the distinct needs of a sweep, as rank times the source's blocks plus block.
+
+        ``targets`` (ndarray of int): the rank that has each block of its target.
+        """
         owners = self.owners[part.source]
         reader = np.repeat(targets, np.diff(part.starts))
         away = owners[part.children] != reader

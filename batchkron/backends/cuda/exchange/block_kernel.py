@@ -20,6 +20,7 @@ MAX_RANKS = 32  # kMaxRanks
 THREADS = 256  # of a thread block
 _PIECE = 4 * THREADS  # words that a thread block copies at a time
 _LINE = 128  # bytes
+_MAX_WORDS = (1 << 31) - 1  # of a block; the kernel counts them in 32 bits
 
 _TARGET = np.dtype(
     [("to", "u8"), ("stride", "i8"), ("first", "i8"), ("count", "i8"), ("pieces", "i8")]
@@ -61,6 +62,8 @@ def arguments_of(
     firsts = [int(array.__array_interface__["data"][0]) for array in arrays]
     numbers = [run, *firsts, *(array.strides[0] for array in arrays if vectors > 1)]
     word = next(word for word in (16, 8, 4) if math.gcd(*numbers) % word == 0)
+    if run // word > _MAX_WORDS:
+        raise ValueError(f"blocks have {run} bytes; at most {_MAX_WORDS} words can be copied")
     found = np.zeros(1, ARGUMENTS)
     found["from"], found["stride"] = firsts[0], source.strides[0] // word
     found["chosen"] = chosen.__array_interface__["data"][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import uuid
@@ -147,6 +148,7 @@ def _exported(size: int) -> Any:
     try:
         return new()
     except MemoryError:
+        gc.collect()  # operators that refer to their transposes
         cupy.get_default_memory_pool().free_all_blocks()  # which nothing uses
     return new()
 
