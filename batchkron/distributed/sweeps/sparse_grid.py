@@ -237,7 +237,7 @@ class _Exchanges:
             if number not in self._begun:
                 self._end(tuple(self._ends))  # all exchanges use the same memory
                 self._begin(number)
-        if self._stores:
+        if numbers and self._stores:
             meet = partial(self._communicator.meet, self._own)
             stores, self._stores = tuple(self._stores), []
             met = self._communicator.beside(partial(_after, stores, meet), last=False)
