@@ -20,6 +20,7 @@ __all__ = [
     "AxisName",
     "Term",
     "TermFactor",
+    "Terms",
     "div",
     "grad",
     "laplacian",
@@ -139,6 +140,22 @@ class Term:
 
     def __repr__(self) -> str:
         return f"<Term {term_text(self)}>"
+
+
+class Terms(tuple[Term, ...]):
+    """Several terms, which numbers and functions of time multiply together."""
+
+    __array_ufunc__ = None  # scalars of NumPy leave the product to this class
+
+    def __mul__(self, other: TimeFunction | float) -> Terms:  # type: ignore[override]
+        """Product of each term with a number or a function of time."""
+        return Terms(term * other for term in self)
+
+    __rmul__ = __mul__  # type: ignore[assignment]
+
+    def __neg__(self) -> Terms:
+        """Negative of each term."""
+        return self * -1.0
 
 
 def div(
@@ -311,7 +328,7 @@ def mass(
 
 def laplacian(
     axes: Axis | str | Sequence[Axis | str], k: Function = 1.0, *, time: TimeFunction | None = None
-) -> tuple[Term, ...]:
+) -> Terms:
     """Return the terms Σ_i ∂(k ∂f/∂x_i)/∂x_i, one chain div @ grad per axis.
 
     Parameters
@@ -326,6 +343,7 @@ def laplacian(
     Returns
     -------
     tuple of Term
+        Numbers and functions of time multiply each of them.
 
     Raises
     ------
@@ -334,13 +352,13 @@ def laplacian(
 
     Examples
     --------
-    >>> len(laplacian([Axis("x", 0, 1), Axis("y", 0, 1)], 0.5))
+    >>> len(2 * laplacian([Axis("x", 0, 1), Axis("y", 0, 1)], 0.5))
     2
     """
     chosen = (axes,) if isinstance(axes, (Axis, str)) else tuple(axes)
     if not chosen:
         raise ValueError("axes is empty; give at least one axis")
-    return tuple(div(axis, k, time=time) @ grad(axis) for axis in chosen)
+    return Terms(div(axis, k, time=time) @ grad(axis) for axis in chosen)
 
 
 def _term(

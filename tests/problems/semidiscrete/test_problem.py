@@ -26,6 +26,7 @@ from batchkron.problems import (
     StepperSettings,
     div,
     gallery,
+    grad,
     laplacian,
     make,
     mass,
@@ -420,3 +421,17 @@ def test_misspelt_arguments_of_discretize():
         pde.discretize(levels=3)
     with pytest.raises(TypeError, match="no argument 'degre'; did you mean degree"):
         pde.discretize(3, degre=1)
+
+
+@pytest.mark.parametrize("scale", [0.3, 2, np.float64(1.5), time.exp(-1.0)])
+def test_all_terms_of_a_laplacian_are_multiplied(scale):
+    def operator(terms):
+        pde = PDE([X, Y], terms, boundary="periodic", initial=0.0)
+        return pde.discretize(3, 1).operator_at(0.7).to_dense()
+
+    each = [scale * (div(axis) @ grad(axis)) for axis in (X, Y)]
+    for terms in (scale * laplacian([X, Y]), laplacian([X, Y]) * scale):
+        np.testing.assert_array_equal(operator(terms), operator(each))
+    for negative in (-laplacian(X), -1 * laplacian(X)):
+        with pytest.raises(ValueError, match="less than 0"):
+            PDE([X], negative, boundary="periodic", initial=0.0).discretize(3, 1)
