@@ -7,33 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kron import function_calls
 from batchkron.backends.cuda.kron import plan as kron_matmul
 from batchkron.backends.cuda.runtime import device
 from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
 from batchkron.backends.kron_sum import SumOfModes
-from batchkron.backends.krylov_arguments import Stage
-from batchkron.backends.protocol import FastCall, KrylovBackend, Reduction, Repetition, unavailable
-from batchkron.spec.interpolated import Windows
-from batchkron.spec.kron import Array, BatchSpec, Precision
-from batchkron.spec.segmented import SegmentedSpec
-from batchkron.spec.sweeps import SweepList
+from batchkron.backends.protocol import FastCall, KrylovBackend, Repetition, unavailable
+from batchkron.spec.kron import Array
 
 if TYPE_CHECKING:
-    from batchkron.backends.cuda.batch.plan import BatchPlan
-    from batchkron.backends.cuda.diagonal.plan import DiagonalProduct
-    from batchkron.backends.cuda.interpolated.plan import InterpolationPlan
-    from batchkron.backends.cuda.kron_sparse.plan import KronSparsePlan
     from batchkron.backends.cuda.kron_sum.plan import SumPlan
-    from batchkron.backends.cuda.krylov.passes import Iterations, Passes, RankPasses, Reader
     from batchkron.backends.cuda.runtime.recorder import Recorder
     from batchkron.backends.cuda.runtime.repeated_work import RepeatedWork
-    from batchkron.backends.cuda.segmented.plan import SegmentedPlan, SweepPlan
-    from batchkron.backends.cuda.step_sums.plan import StepTable
+
+_FAST_PATHS: dict[FastCall, str] = {
+    "kron_multiply": "kron.function_calls.fast_kron_multiply",
+    "kron_sparse_multiply": "kron_sparse.function_calls.fast_kron_sparse_multiply",
+    "formula_values": "formula.plan.FormulaValues",
+    "batched_gemm": "batch.gemm.fast_batched_gemm",
+    "batched_kron": "batch.list_calls.fast_batched_kron",
+    "triangular_sum": "kron_sum.triangular_plan.TriangularSum",
+}
+
+
+def _imported(place: str) -> Any:
+    """Return a function or class by its place below this folder."""
+    module, _, name = place.rpartition(".")
+    return getattr(import_module(f"batchkron.backends.cuda.{module}"), name)
+
+
+def _on_first_use(place: str) -> Any:
+    """Return a method that is what `_imported` returns; the protocol describes it."""
+    return cached_property(lambda _: _imported(place))
 
 
 class GraphRepetition(Repetition):
@@ -71,11 +80,27 @@ class CudaBackend(KrylovBackend):
     has_half = True
     array_module = device.cupy
 
-    empty = staticmethod(device.empty)
+    empty = krylov_vectors = staticmethod(device.empty)  # memory from CuPy is aligned
     workspace = Workspaces  # separate for each stream
     repetition = GraphRepetition()
-    kron_plan = staticmethod(kron_matmul.kron_plan)
+    kron_plan = staticmethod(kron_matmul.KronPlan)
     kron_product = staticmethod(kron_matmul.kron_product)
+    kron = _on_first_use("explicit.plan.kron")
+    batch_plan = _on_first_use("batch.plan.batch_plan")
+    batched_gemm = _on_first_use("batch.gemm.batched_gemm")
+    diagonal_product = _on_first_use("diagonal.plan.DiagonalProduct")
+    segmented_plan = _on_first_use("segmented.plan.segmented_plan")
+    sweep_plan = _on_first_use("segmented.plan.sweep_plan")
+    kron_sparse_product = _on_first_use("kron_sparse.plan.KronSparsePlan")
+    multiply_kron_sparse = _on_first_use("kron_sparse.function_calls.multiply_kron_sparse")
+    interpolation_plan = _on_first_use("interpolated.plan.interpolation_plan")
+    sum_vectors = _on_first_use("vector_sum.plan.sum_vectors")
+    step_table = _on_first_use("step_sums.plan.StepTable")
+    copy_views = _on_first_use("exchange.copies.copy_views")
+    krylov_passes = _on_first_use("krylov.passes.krylov_passes")
+    krylov_parts = _on_first_use("krylov.passes.krylov_parts")
+    krylov_reader = _on_first_use("krylov.passes.Reader")
+    krylov_iterations = _on_first_use("krylov.passes.krylov_iterations")
 
     def current_device(self) -> str:
         """Return the device of new operators, such as "cuda:0"."""
@@ -94,138 +119,17 @@ class CudaBackend(KrylovBackend):
     @cache
     def fast_path(call: FastCall) -> Callable[..., Any]:
         """Return the function that does a call with plain arrays."""
-        if call == "kron_multiply":
-            return function_calls.fast_kron_multiply
-        if call == "kron_sparse_multiply":
-            from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
-
-            return sparse_calls.fast_kron_sparse_multiply
-        if call == "formula_values":
-            from batchkron.backends.cuda.formula import plan as formula
-
-            return formula.FormulaValues
-        if call == "batched_gemm":
-            from batchkron.backends.cuda.batch import gemm
-
-            return gemm.fast_batched_gemm
-        if call == "batched_kron":
-            from batchkron.backends.cuda.batch import list_calls
-
-            return list_calls.fast_batched_kron
-        if call == "triangular_sum":
-            from batchkron.backends.cuda.kron_sum import triangular_plan
-
-            return triangular_plan.TriangularSum
-        return unavailable
-
-    def batch_plan(self, spec: BatchSpec) -> BatchPlan:
-        """Return the plan of a batch list; it holds its own copy of the pools on the device."""
-        from batchkron.backends.cuda.batch import plan as batch
-
-        return batch.batch_plan(spec)
+        return _imported(_FAST_PATHS[call]) if call in _FAST_PATHS else unavailable
 
     def sum_plan(self, factors: Sequence[Array]) -> SumPlan | SumOfModes:
         """Return the product with a Kronecker sum; it holds its own copy of the factors.
 
         Many systems take one launch; a single system takes one launch for each mode.
         """
-        if all(factor.ndim == 2 for factor in factors):
-            return SumOfModes(self, factors)
-        from batchkron.backends.cuda.kron_sum import plan as sums
-
-        return sums.SumPlan(factors)
-
-    def diagonal_product(self, entries: DeviceArray) -> DiagonalProduct:
-        """Return the product with diagonal matrices of entries (systems…, N) on the device."""
-        from batchkron.backends.cuda.diagonal import plan as diagonal
-
-        return diagonal.diagonal_product(entries)
-
-    def sum_vectors(
-        self, factors: Sequence[float], vectors: Sequence[DeviceArray], out: DeviceArray
-    ) -> None:
-        """Write Σ factors[k] vectors[k], contiguous, to ``out``, which may be one of them."""
-        from batchkron.backends.cuda.vector_sum import plan as vector_sum
-
-        vector_sum.sum_vectors(factors, vectors, out)
-
-    def step_table(self, steps: int, width: int, columns: int) -> StepTable:
-        """Return a table of numbers (steps, width) for sums of vectors, and of their results."""
-        from batchkron.backends.cuda.step_sums import plan as step_sums
-
-        return step_sums.StepTable(steps, width, columns)
-
-    def segmented_plan(self, spec: SegmentedSpec) -> SegmentedPlan:
-        """Return the plan of a segmented mode multiply; it holds its own copy of the matrices."""
-        from batchkron.backends.cuda.segmented import plan as segmented
-
-        return segmented.segmented_plan(spec)
-
-    def sweep_plan(self, sweeps: SweepList, matrices: Sequence[Array]) -> SweepPlan:
-        """Return the plan of a list of sweeps; it holds its own copy of the matrices."""
-        from batchkron.backends.cuda.segmented import plan as segmented
-
-        return segmented.sweep_plan(sweeps, matrices)
-
-    def kron_sparse_product(
-        self, values: Array, precision: Precision | None = None
-    ) -> KronSparsePlan:
-        """Return the product with a Kronecker-sparse matrix; it has a copy of the values."""
-        from batchkron.backends.cuda.kron_sparse import plan as kron_sparse
-
-        return kron_sparse.KronSparsePlan(values, precision)
-
-    def multiply_kron_sparse(
-        self,
-        values: DeviceArray,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        precision: Precision | None = None,
-    ) -> None:
-        """Write the product of `kron_sparse_product` to y, without waiting for the device."""
-        from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
-
-        sparse_calls.multiply_kron_sparse(values, x, y, outer, inner, precision)
-
-    def interpolation_plan(
-        self, windows: Windows, known: InterpolationPlan | None = None
-    ) -> InterpolationPlan:
-        """Return the plan of interpolation; it holds its own copy of the windows."""
-        from batchkron.backends.cuda.interpolated import plan as interpolated
-
-        if known is None:
-            return interpolated.InterpolationPlan(windows)
-        known.set_windows(windows)
-        return known
-
-    @cached_property
-    def kron(self) -> Callable[[Sequence[Any], DeviceArray | None], DeviceArray]:
-        """The function that returns the explicit Kronecker product, ``out`` if given."""
-        from batchkron.backends.cuda.explicit import plan as explicit
-
-        return explicit.kron  # not wrapped: small products take only a few microseconds
-
-    def batched_gemm(
-        self,
-        a: DeviceArray,
-        b: DeviceArray,
-        c: DeviceArray,
-        alpha: complex,
-        transpose_b: bool,
-        ids: tuple[Array, Array, Array],
-    ) -> None:
-        """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry."""
-        from batchkron.backends.cuda.batch import gemm
-
-        gemm.batched_gemm(a, b, c, alpha, transpose_b, ids)
-
-    def copy_views(self, pairs: Sequence[tuple[Array, Array]]) -> None:
-        """Copy arrays to others, all in few launches."""
-        from batchkron.backends.cuda.exchange import copies
-
-        copies.copy_views(pairs)
+        is_single = all(factor.ndim == 2 for factor in factors)
+        return (
+            SumOfModes(self, factors) if is_single else _imported("kron_sum.plan.SumPlan")(factors)
+        )
 
     def address(self, array: DeviceArray) -> int:
         """Return the device address of an array."""
@@ -235,44 +139,6 @@ class CudaBackend(KrylovBackend):
         """Return (device, address of the current stream), and the stream, to keep it alive."""
         stream = device.cupy.cuda.get_current_stream()
         return (device.current_device(), int(stream.ptr)), stream
-
-    def krylov_vectors(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-        """Return uninitialised vectors; memory from CuPy is aligned."""
-        return device.empty(shape, dtype)
-
-    def krylov_passes(
-        self,
-        names: tuple[str, ...],
-        dtype: np.dtype[Any],
-        n: int,
-        systems: int,
-        restart: int,
-        reduction: Reduction | None = None,
-    ) -> Passes | RankPasses:
-        """Return the passes of a Krylov method with these names in ``csrc/krylov``."""
-        from batchkron.backends.cuda.krylov import passes as krylov
-
-        return krylov.krylov_passes(names, dtype, n, systems, restart, reduction)
-
-    def krylov_parts(self, n: int, systems: int) -> int:
-        """Return how many thread blocks share a system."""
-        from batchkron.backends.cuda.krylov import passes as krylov
-
-        return krylov.krylov_parts(n, systems)
-
-    def krylov_reader(self) -> Reader:
-        """Return a function that copies arrays to the host."""
-        from batchkron.backends.cuda.krylov import passes as krylov
-
-        return krylov.Reader()
-
-    def krylov_iterations(
-        self, plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
-    ) -> Iterations | None:
-        """Return whole iterations for the systems of a plan in one launch, None if too large."""
-        from batchkron.backends.cuda.krylov import passes as krylov
-
-        return krylov.krylov_iterations(plan, stages, kept, count)
 
 
 CUDA = CudaBackend()

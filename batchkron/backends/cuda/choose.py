@@ -1,9 +1,9 @@
 """The choice of a kernel where estimated times of families cannot be compared.
 
 Each operation has its families in an order of preference, and the first that has a kernel for the
-work is taken. A family has none where a later one was faster; its docstring says where that is,
-and what it gains. Kron-Matmuls and Kronecker-sparse matrices compare seconds instead:
-``kron/choose.py``, ``kron_sparse/choose.py``. No device is needed here.
+work is taken. A family has none where a later one was faster; its docstring says where that is, and
+what it gains. Kron-Matmuls and Kronecker-sparse matrices compare seconds instead:
+``kron/choose.py``, ``kron_sparse/choose.py``.
 """
 
 from __future__ import annotations
@@ -33,19 +33,13 @@ def families(operation: str) -> tuple[Family, ...]:
 
 
 def kernel_of(operation: str, work: Any, device: DeviceLimits) -> Kernel | None:
-    """Return the kernel of the first family that has one and is not switched off, else None.
-
-    Families that are better at this very work (`Family.is_better`) come before all others.
-    """
+    """Return the first family's kernel, None if there is none; `is_better` families come first."""
     order = sorted(families(operation), key=lambda one: not one.is_better(work))
     return first_kernel(tuple(order), work, device)
 
 
 def needed_kernel(operation: str, work: Any, device: DeviceLimits) -> Kernel:
-    """Return what `kernel_of` does.
-
-    Raises LookupError if no family has a kernel, as all that have one are switched off.
-    """
+    """Return what `kernel_of` does; raises LookupError if no family has a kernel."""
     kernel = kernel_of(operation, work, device)
     if kernel is None:
         raise LookupError(f"no family of {operation} kernels takes this work: {work}")

@@ -25,18 +25,12 @@ def slowest(sharpness: float, *times: Count) -> Count:
 
 
 def share_of_memory(moved: Count, cache: float) -> Count:
-    """Return the share of ``moved`` bytes that comes from memory; half if ``moved`` is ``cache``.
-
-    The rest comes from the second-level cache. The exponent was chosen by hand.
-    """
+    """Return the share of bytes from memory, not from cache; half if ``moved`` is ``cache``."""
     return 1 / (1 + (cache / moved) ** 4)
 
 
 def moving(moved: Count, share: Count, memory_rate: float, cache_rate: float) -> Count:
-    """Return the time to transfer ``moved`` bytes, ``share`` of them from memory.
-
-    The others come from the cache; rates are in bytes per unit of time.
-    """
+    """Return the time to move bytes, a share of them from memory, by rates in bytes per unit."""
     return moved * (share / memory_rate + (1 - share) / cache_rate)
 
 

@@ -1,8 +1,7 @@
 """Tilings of the general kernels, for batch lists and Kron-Matmuls of any sizes.
 
-A kernel evaluates all steps of a tile of columns in shared memory. Pure arithmetic on sizes, no
-device needed; the kernels' contracts are in ``csrc/cuda/batch/general.cuh`` and
-``csrc/cuda/kron/general.cuh``.
+A kernel evaluates all steps of a tile of columns in shared memory. The kernels' contracts are in
+``csrc/cuda/batch/general.cuh`` and ``csrc/cuda/kron/general.cuh``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, power_of_two, round_up
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, device_program
 from batchkron.backends.cuda.steps import (
     ModeRun,
     Step,
@@ -88,10 +87,7 @@ class Tiling:
 
     @cached_property
     def group_elements(self) -> int:
-        """Elements of shared memory for one tile.
-
-        They are an odd number of 16-byte words, so that groups begin in different banks.
-        """
+        """Elements of shared memory for a tile, odd in 16-byte words: banks of tiles differ."""
         elements = self.staged_elements
         if self.in_shared:
             elements += self.buffers * self.buffer_elements
@@ -158,10 +154,7 @@ def run_steps(run: ModeRun) -> tuple[Step, ...]:
 def run_tiling(
     steps: tuple[Step, ...], columns: int, after: int, itemsize: int, limits: DeviceLimits
 ) -> Tiling:
-    """Return the tiling of a run of modes: wide tiles, unless these are too few or too large.
-
-    ``columns`` are L R of the run, ``after`` is R.
-    """
+    """Return the widest tiling of L R ``columns``, R ``after`` a run, that is not too large."""
 
     def tiling(width: int, staged: bool, in_shared: bool) -> Tiling:
         row_length = after if after < width and in_shared else 0
@@ -186,40 +179,16 @@ def run_tiling(
 
 def batch_program(dtype: np.dtype[np.generic], tiling: Tiling, owner: bool) -> Program:
     """Return the general kernel of a batch list."""
-    scalar = SCALARS[dtype]
-    return Program(
-        "cuda/batch/general.cuh",
-        template_type(
-            "batched_kron",
-            scalar,
-            steps_type(scalar, tiling.steps),
-            tiling.width,
-            tiling.threads,
-            flag(owner),
-            flag(tiling.staged),
-            flag(tiling.in_shared),
-        ),
-    )
+    steps = steps_type(SCALARS[dtype], tiling.steps)
+    cut = tiling.width, tiling.threads, owner, tiling.staged, tiling.in_shared
+    return device_program("batch/general", "batched_kron", dtype, steps, *cut)
 
 
 def group_program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
     """Return the general kernel of a run of modes of a Kron-Matmul."""
-    scalar = SCALARS[dtype]
-    return Program(
-        "cuda/kron/general.cuh",
-        template_type(
-            "kron_group",
-            scalar,
-            steps_type(scalar, tiling.steps),
-            tiling.input_size,
-            tiling.output_size,
-            tiling.width,
-            tiling.row_length,
-            tiling.threads,
-            flag(tiling.staged),
-            flag(tiling.in_shared),
-        ),
-    )
+    steps, sizes = steps_type(SCALARS[dtype], tiling.steps), (tiling.input_size, tiling.output_size)
+    cut = tiling.width, tiling.row_length, tiling.threads, tiling.staged, tiling.in_shared
+    return device_program("kron/general", "kron_group", dtype, steps, *sizes, *cut)
 
 
 @cache

@@ -1,7 +1,7 @@
 """A kernel that is ready to be compiled and launched, and the families of such kernels.
 
 Each operation has a table of its families: in order of preference, or with variants that are
-compared by their estimated seconds. No device is needed here.
+compared by their estimated seconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,31 @@ import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import Count
-from batchkron.backends.cuda.kernel_family import LaunchShape, enabled
+from batchkron.backends.cuda.kernel_family import enabled
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.kron import Array
 
+THREADS = 256
+"""Threads of a thread block of kernels that go through elements; chosen by hand."""
+
 Work = TypeVar("Work")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """The grid, threads and memory of a launch."""
+
+    blocks: int  # thread blocks along the first axis of the grid
+    threads: int  # threads of a thread block
+    # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
+    resident: int
+    shared_bytes: int  # bytes of shared memory of a thread block
+    # bytes of device memory of the whole grid for what does not fit in shared memory
+    workspace: int = 0
+    down: int = 1  # thread blocks along the second axis of the grid
+    # percentage of the on-chip memory to use as shared memory, -1 for no preference
+    carveout: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +157,7 @@ def chosen_kernel(choice: Choice, work: Any, device: DeviceLimits) -> Kernel:
 
 @cache
 def costs_of(family: TimedFamily[Any], device: str) -> SimpleNamespace:
-    """Return the constants of a family on a card: where it was not measured yet, those of a start.
-
-    See `costs_for`, also for ``device``.
-    """
+    """Return a family's constants on a card (`costs_for`), those of a start if not measured."""
     start = {name: value for name, (value, _) in family.constants.items()}
     fitted = costs_for(device).families.get(family.operation, {}).get(family.name, {})
     return SimpleNamespace(**{**start, **fitted})

@@ -1,8 +1,7 @@
-"""Kernel families that are switched off, the shape of a launch, and caches of plans.
+"""Kernel families that are switched off, and caches of plans.
 
 Each operation has one table of its families, and the choice of a kernel loops over it, without
 special cases for single families. `without` switches families off, to measure what they gain.
-Nothing here needs a device.
 """
 
 from __future__ import annotations
@@ -10,24 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchShape:
-    """The grid, threads and memory of a launch."""
-
-    blocks: int  # thread blocks along the first axis of the grid
-    threads: int  # threads of a thread block
-    # thread blocks that a multiprocessor should hold, which bounds the registers of a thread
-    resident: int
-    shared_bytes: int  # bytes of shared memory of a thread block
-    # bytes of device memory of the whole grid for what does not fit in shared memory
-    workspace: int = 0
-    down: int = 1  # thread blocks along the second axis of the grid
-    # percentage of the on-chip memory to use as shared memory, -1 for no preference
-    carveout: int = -1
 
 
 class _Named(Protocol):
@@ -35,7 +17,12 @@ class _Named(Protocol):
     name: str
 
 
+class _Cached(Protocol):
+    def cache_clear(self) -> None: ...
+
+
 Family = TypeVar("Family", bound=_Named)
+Cached = TypeVar("Cached", bound=_Cached)
 
 _switched_off: ContextVar[frozenset[str]] = ContextVar(
     "families without kernels", default=frozenset()
@@ -80,6 +67,12 @@ def is_enabled(name: str) -> bool:
 def forget_by(clear: Callable[[], None]) -> None:
     """Register ``clear`` of a cache of plans whose keys lack the families and tuned choices."""
     _remembered.append(clear)
+
+
+def forgotten(function: Cached) -> Cached:
+    """Register the cache of a function, such as one of `functools.lru_cache`."""
+    forget_by(function.cache_clear)
+    return function
 
 
 def forget_plans() -> None:

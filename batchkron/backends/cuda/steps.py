@@ -1,7 +1,4 @@
-"""The steps of a product, a multiply along one mode each, and runs of neighbouring modes.
-
-Pure arithmetic on sizes, no device needed.
-"""
+"""The steps of a product, a multiply along one mode each, and runs of neighbouring modes."""
 
 from __future__ import annotations
 

@@ -156,14 +156,14 @@ def test_every_variant_of_panels(cupy, rng, poisoned_on_device, monkeypatch, dty
 
     monkeypatch.setattr(plan, "fastest_way", chosen)
     for _ in numbers:
-        plan._prepared.clear()
+        plan.prepared_product.cache_clear()
         own = bk.KroneckerSparse(values, layout=layout).to("cuda")
         given = on_device(cupy, x, layout)
         shape = (200, op.shape[0]) if layout == "batch-first" else (op.shape[0], 200)
         out = poisoned_on_device(shape, dtype)
         own.apply(given, out=out)
         assert_product(on_host(out, layout), values, x)
-    plan._prepared.clear()
+    plan.prepared_product.cache_clear()
     assert min(seen) > 3
 
 

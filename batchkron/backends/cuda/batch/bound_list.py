@@ -76,10 +76,7 @@ class BoundList:
     def bind(
         self, factors: Sequence[tuple[int, int, int, int, int]], weights: DeviceArray | None = None
     ) -> None:
-        """Set each step's matrices, as in `arguments.FACTOR`, and weights (systems or 1, products).
-
-        Without weights, all of them are 1.
-        """
+        """Set each step's matrices, as in `arguments.FACTOR`, and weights, all 1 without them."""
         self._launches.clear()
         if self.kernel is None:
             self._values["steps"] = self._steps(factors)
@@ -149,10 +146,7 @@ class BoundList:
     def launch(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Map x (outer, num_inputs, size, inner) to alpha A x, added to y or overwriting it.
-
-        x and y are addresses of non-empty vectors, which the kernel takes.
-        """
+        """Map non-empty x (outer, num_inputs, size, inner) to alpha A x; both are addresses."""
         launch, workspace = self.prepared(outer, inner)
         general, shape = self.kernel is None, self.shape
         addresses = (x, y, self._workspaces.pointer(workspace)) if general else (x, y)

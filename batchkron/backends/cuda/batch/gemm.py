@@ -146,11 +146,7 @@ def batched_gemm(
     transpose_b: bool,
     ids: tuple[Array, Array, Array],
 ) -> None:
-    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``; c holds beta * c on entry.
-
-    Done as a batch list with one mode: a[i] is the input block, its rows are the slices that are
-    multiplied. ``ids`` are NumPy arrays.
-    """
+    """Add alpha * a[i] b[j] to c[k] for all (i, j, k) of ``ids``, a batch list of one mode."""
     a_ids, b_ids, c_ids = ids
     check_device(current_device(), a, b, c)
     if 0 in (c.size, a.shape[2], len(c_ids)):
@@ -198,11 +194,7 @@ def _shape(
 
 
 def _bound_gemm(
-    shape: BatchShape,
-    b: DeviceArray,
-    transpose_b: bool,
-    device: int,
-    lists: dict[str, DeviceArray],
+    shape: BatchShape, b: DeviceArray, transpose_b: bool, device: int, lists: dict[str, DeviceArray]
 ) -> BoundList:
     """Return the batch list with contiguous matrices b."""
     _, first, second = b.shape

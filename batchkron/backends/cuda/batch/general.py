@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from batchkron.backends.cuda.batch.kernel import BatchShape
 from batchkron.backends.cuda.general_kernel import batch_arguments, batch_program, batch_tiling
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import has_fixed_steps
 
 
 def general_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel:
-    """Return the kernel for ``inner`` vectors at once; its launch is for one group of them.
-
-    The variant is the `Tiling`, which has ``width`` vectors of the inner axis at a time.
-    """
+    """Return the kernel for ``inner`` vectors at once, its launch for one group of them."""
     itemsize, steps = shape.dtype.itemsize, shape.steps
     tiling = batch_tiling(steps, shape.inner, 3 if shape.owner else 2, itemsize, device)
     units = shape.num_outputs if shape.owner else shape.products

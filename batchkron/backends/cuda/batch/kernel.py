@@ -1,6 +1,6 @@
 """Sizes of a batch list, its layout in memory, and kernels that take it as records.
 
-The layouts are those for kernels that take one vector at a time. Pure arithmetic, no device needed.
+The layouts are those for kernels that take one vector at a time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.backends.cuda.runtime.program import Program
@@ -29,19 +28,13 @@ def matrix_bytes(elements: int, itemsize: int) -> int:
 
 
 def matrix_pitch(elements: int, itemsize: int) -> int:
-    """Return the bytes from one matrix of a pool to the next, in whole sectors of 32 bytes.
-
-    Small matrices of up to 16 bytes are not padded further.
-    """
+    """Return the bytes from one matrix of a pool to the next: up to 16, or whole sectors of 32."""
     size = matrix_bytes(elements, itemsize)
     return size if size <= 16 else round_up(size, 32)
 
 
 def record_words(steps: int, short_ids: bool) -> int:
-    """Return the 4-byte words of a list record: the input block and the factor ids.
-
-    Records are padded to 8 bytes or to a multiple of 16, the sizes of the kernel's copies.
-    """
+    """Return the 4-byte words of a list record (input block, factor ids): 2, or 16-byte words."""
     size = 4 + steps * (2 if short_ids else 4)
     return 2 if size <= 8 else round_up(size, 16) // 4
 
@@ -139,10 +132,7 @@ class BatchShape:
 
 
 def can_have_records(shape: BatchShape) -> bool:
-    """Whether kernels that take records can run a list.
-
-    It needs single vectors, sums by output (``owner``) and numbers that fit in 32 bits.
-    """
+    """Whether kernels that take records can run a list: single vectors, sums by output."""
     sizes = shape.products, shape.num_outputs, shape.input_size, shape.output_size
     counted = max(shape.num_inputs, shape.products) <= _MAX_COUNT
     return shape.owner and shape.inner == 1 and 0 not in sizes and counted
@@ -153,21 +143,10 @@ def records_kernel(
     shape: BatchShape,
     variant: Any,
     program: Program,
-    threads: int,
-    outputs: int,
-    shared_bytes: int,
-    resident: int,
-    carveout: int,
-    cluster: int = 1,
+    launch: LaunchShape,
     slots: int = 0,
 ) -> Kernel:
-    """Return a kernel that takes the list as records, for one vector of each system.
-
-    ``cluster`` thread blocks share ``outputs`` outputs; a padded list has ``slots`` records for
-    each output. ``resident`` and ``carveout`` are those of a `LaunchShape`.
-    """
-    blocks = -(-shape.num_outputs // outputs) * cluster
-    launch = LaunchShape(blocks, threads, resident, shared_bytes, carveout=carveout)
+    """Return a kernel for records of one vector, ``slots`` for each output if they are padded."""
     layout = register_batch_arguments(shape.dtype, len(shape.steps))
     arguments = record(layout, slots=slots, **shape.counts)
     return Kernel(family, shape, variant, program, launch, arguments)

@@ -89,10 +89,7 @@ def fast_batched_kron(
 
 
 class _Call:
-    """The kernel for arrays of fixed shapes, but for the number of products.
-
-    Threads may share it.
-    """
+    """The kernel for arrays of shapes but for the number of products; threads may share it."""
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
 """Tilings of batch lists of real elements for the float64 matrix units (tensor cores).
 
-Pure arithmetic on sizes, no device needed; the kernel's contract is in
-``csrc/cuda/batch/matrix_units.cuh``. A thread group evaluates a product: a warp, or a warp for each
-result of a `split` mode. Without this family, the
-cell that has it took 2.40 times as long ((5,4) in float64, H200, docs/results/gpu.md).
+The kernel's contract is in ``csrc/cuda/batch/matrix_units.cuh``. A thread group evaluates a
+product: a warp, or a warp for each result of a `split` mode. Without this family, the cell that has
+it took 2.40 times as long ((5,4) in float64, H200, docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
-from batchkron.backends.cuda.kernel import Family, Kernel
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.steps import Step
 
 _HALF = 8  # rows of a matrix-unit fragment; a factor has one or two fragments of rows
@@ -194,16 +193,11 @@ def _program(dtype: np.dtype[np.generic], tiling: UnitTiling) -> Program:
         "batchkron::NoMode" if s is None else template_type("UnitMode", s, tiling.steps[s].C)
         for s in (tiling.split, tiling.lanes)
     )
-    expression = template_type(
-        "batched_units",
-        SCALARS[dtype],
-        template_type("UnitLayout", *elements),
-        template_type("UnitCut", tiling.groups_per_output, tiling.outputs, tiling.chunk),
-        flag(tiling.short_ids),
-        *leading,
-        *(unit_matrix_type(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast)),
-    )
-    return Program("cuda/batch/matrix_units.cuh", expression)
+    layout = template_type("UnitLayout", *elements)
+    cut = template_type("UnitCut", tiling.groups_per_output, tiling.outputs, tiling.chunk)
+    parts = (unit_matrix_type(dtype, tiling.steps, part) for part in (tiling.slow, tiling.fast))
+    what = dtype, layout, cut, tiling.short_ids, *leading, *parts
+    return device_program("batch/matrix_units", "batched_units", *what)
 
 
 def unit_matrix_type(
@@ -211,10 +205,10 @@ def unit_matrix_type(
 ) -> str:
     """Return the C++ type of F_slow or F_fast, which covers one or two modes."""
     if len(modes) == 2:
-        return template_type("PairedModes", SCALARS[dtype], *modes)
+        return template_type("PairedModes", dtype, *modes)
     (mode,) = modes
     C, K = steps[mode].C, steps[mode].K
-    return template_type("WideMode" if K > 8 else "NarrowMode", SCALARS[dtype], mode, C, K)
+    return template_type("WideMode" if K > 8 else "NarrowMode", dtype, mode, C, K)
 
 
 def matrix_units_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
@@ -228,8 +222,9 @@ def matrix_units_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | Non
         return None
     threads, shared = tiling.block, tiling.shared_bytes
     on_chip = carveout(max(1, 16 * WARP // threads), shared)
-    sizes = threads, tiling.outputs, shared, 1, on_chip
-    return records_kernel(MATRIX_UNITS, shape, tiling, _program(shape.dtype, tiling), *sizes)
+    blocks = -(-shape.num_outputs // tiling.outputs)
+    launch = LaunchShape(blocks, threads, 1, shared, carveout=on_chip)
+    return records_kernel(MATRIX_UNITS, shape, tiling, _program(shape.dtype, tiling), launch)
 
 
 MATRIX_UNITS = Family("batch", "matrix_units", matrix_units_kernel)

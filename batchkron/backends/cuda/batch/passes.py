@@ -2,8 +2,8 @@
 
 In a pass, each thread reads some elements of the block (an item) to registers, multiplies them
 along one or several modes, and writes them back. How many elements a thread holds is chosen by
-estimated time. Pure arithmetic on sizes, no device needed; the kernels' contracts are in
-``csrc/cuda/batch/registers.cuh`` and ``csrc/cuda/batch/unsorted.cuh``.
+estimated time. The kernels' contracts are in ``csrc/cuda/batch/registers.cuh`` and
+``csrc/cuda/batch/unsorted.cuh``.
 """
 
 from __future__ import annotations
@@ -165,10 +165,7 @@ def _resident(shapes: Sequence[tuple[int, int]], group: int, itemsize: int) -> i
 def _cost(
     steps: Sequence[Step], shapes: Sequence[tuple[int, int]], group: int, itemsize: int
 ) -> float:
-    """Return an estimate proportional to a product's time.
-
-    ``shapes`` has for each pass the number of items and the elements of an item.
-    """
+    """Return a product's relative time; ``shapes``: items of each pass, elements of an item."""
     threads = round_up(group, 32)
     products = threads // group
     matrices = sum(matrix_bytes(s.C * s.K, itemsize) for s in steps)
@@ -212,10 +209,7 @@ def _group(steps: Sequence[Step], shapes: Sequence[tuple[int, int]], maximum: in
 
 
 def largest_tile(shapes: Sequence[tuple[int, int]]) -> int:
-    """Return the largest size of a tile while it is multiplied mode by mode.
-
-    ``shapes`` are (C, K) of each mode: C entries become K results.
-    """
+    """Return the largest size of a tile while it is multiplied by modes of shapes (C, K)."""
     size = largest = math.prod(C for C, _ in shapes)
     for C, K in shapes:
         size = size // C * K

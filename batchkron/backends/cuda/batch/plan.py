@@ -100,10 +100,7 @@ class BatchPlan(LinearPlan):
             self.reserve(1, 1)
 
     def _lists(self, spec: BatchSpec, owner: bool) -> dict[str, Array]:
-        """Return the list with modes in the kernels' order and -1 for identity factors.
-
-        With ``owner`` it is sorted by output.
-        """
+        """Return the list with the kernels' modes, -1 for identities; by output with ``owner``."""
         columns = []
         for mode in self._order:
             ids = spec.factor_ids[:, mode]
@@ -230,10 +227,7 @@ class BatchPlan(LinearPlan):
 
 
 def _empty_pool(pool: Array) -> DeviceArray:
-    """Return memory for a pool (systems or 1, count, P, Q), each matrix padded to whole sectors.
-
-    A sector is 32 bytes, the smallest unit that the device reads from memory.
-    """
+    """Return memory for a pool (systems or 1, count, P, Q), each matrix padded to whole sectors."""
     systems, count, outputs, inputs = pool.shape
     pitch = matrix_pitch(outputs * inputs, pool.itemsize) // pool.itemsize
     return cupy.empty((systems, count, pitch), pool.dtype)
@@ -244,20 +238,20 @@ def _memory_for(pools: Sequence[Array], current: Sequence[DeviceArray]) -> list[
 
     Modes that share memory continue to share it as long as they have the same values.
     """
+
+    def is_same(one: Array, other: Array) -> bool:
+        return one is other or np.array_equal(one, other)
+
     chosen: list[tuple[DeviceArray, Array, DeviceArray]] = []
     result = []
     for pool, old in zip(pools, current, strict=True):
-        memory = next((m for o, other, m in chosen if o is old and _is_same(other, pool)), None)
+        memory = next((m for o, other, m in chosen if o is old and is_same(other, pool)), None)
         if memory is None:
             fits = len(pool) in (1, len(old)) and all(m is not old for _, _, m in chosen)
             memory = old if fits else _empty_pool(pool)
             chosen.append((old, pool, memory))
         result.append(memory)
     return result
-
-
-def _is_same(one: Array, other: Array) -> bool:
-    return one is other or np.array_equal(one, other)
 
 
 def _padded(pool: Array, systems: int) -> Array:

@@ -1,10 +1,10 @@
 """The family of kernels that hold a block and its sums in the registers of a group of threads.
 
 A group of threads evaluates one product at a time, in passes (see `passes`); between passes the
-block is exchanged through shared memory. Pure arithmetic on sizes, no device needed; the kernel's
-contract is in ``csrc/cuda/batch/registers.cuh``. Without it, the 13 cells that have it took 17.9
-times as long in the mean (H200, docs/results/gpu.md). It is the only family that is tuned, in the
-space `BatchSpace`; "the rule" is the variant that is used without tuning.
+block is exchanged through shared memory. The kernel's contract is in
+``csrc/cuda/batch/registers.cuh``. Without it, the 13 cells that have it took 17.9 times as long in
+the mean (H200, docs/results/gpu.md). It is the only family that is tuned, in the space
+`BatchSpace`; "the rule" is the variant that is used without tuning.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from batchkron.backends.cuda.batch.passes import (
     pass_tiling,
     thread_element_counts,
 )
-from batchkron.backends.cuda.kernel import Family, Kernel
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, carveout, round_up
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.tuning.search import Launched
 
 # Input blocks of up to this many bytes take longer to copy than to multiply: thread blocks are then
@@ -101,10 +101,7 @@ class RegisterTiling(PassTiling):
 def register_tiling(
     shape: BatchShape, device: DeviceLimits, held: int = 0
 ) -> RegisterTiling | None:
-    """Return the tiling where a thread holds up to ``held`` elements, 0 for the best number.
-
-    None where registers do not suffice.
-    """
+    """Return the tiling where a thread holds up to ``held`` elements, 0: the best; None: no fit."""
     steps, itemsize = shape.steps, shape.dtype.itemsize
     size = input_size(steps) * itemsize
     tiny = size <= _TINY_BLOCK_BYTES
@@ -196,10 +193,10 @@ def _program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
     layout, passes = tiling.types()
     sizes = tiling.group, tiling.groups_per_output, tiling.cluster, tiling.block, tiling.stages
     cut = template_type("RegisterCut", *sizes, tiling.pitch, tiling.exchange)
-    what = SCALARS[dtype], layout, cut, tiling.min_blocks
-    flags = flag(tiling.short_ids), flag(tiling.identities)
+    what = dtype, layout, cut, tiling.min_blocks
+    flags = tiling.short_ids, tiling.identities
     template = "batched_registers_cluster" if tiling.cluster > 1 else "batched_registers"
-    return Program("cuda/batch/registers.cuh", template_type(template, *what, *flags, *passes))
+    return device_program("batch/registers", template, *what, *flags, *passes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,19 +217,17 @@ class RegisterVariant:
 def registers_kernel(
     shape: BatchShape, device: DeviceLimits, variant: RegisterVariant | None = None
 ) -> Kernel | None:
-    """Return the kernel of a variant, by default of the least estimated time; None if none fits.
-
-    By default only the number of elements that a thread holds is chosen by estimates; all else
-    follows from the sizes (see `register_tiling`).
-    """
+    """Return the kernel of a variant, by default of the least estimated time; None if none fits."""
     if not can_have_records(shape):
         return None
     tiling = tiling_of(shape, variant, device) if variant else register_tiling(shape, device)
     if tiling is None:
         return None
     program, chosen = _program(shape.dtype, tiling), variant or _variant_of(0, tiling)
-    sizes = tiling.block, tiling.outputs, tiling.shared_bytes, tiling.min_blocks, tiling.carveout
-    return records_kernel(REGISTERS, shape, chosen, program, *sizes, tiling.cluster)
+    blocks = -(-shape.num_outputs // tiling.outputs) * tiling.cluster
+    sizes = blocks, tiling.block, tiling.min_blocks, tiling.shared_bytes
+    launch = LaunchShape(*sizes, carveout=tiling.carveout)
+    return records_kernel(REGISTERS, shape, chosen, program, launch)
 
 
 REGISTERS = Family("batch", "registers", registers_kernel)

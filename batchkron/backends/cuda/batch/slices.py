@@ -3,9 +3,9 @@
 Along one mode, the split mode, each entry of a block is the slice of another thread. The thread
 multiplies it along the other modes and adds it to its own copy of the sums; the copies are added up
 once per output. Large slices are divided further: the entries of some modes (exchanged modes) are
-different threads' as well, which exchange them by shuffles. Pure arithmetic on sizes, no device
-needed; the kernel's contract is in ``csrc/cuda/batch/slices.cuh``. Without this family, the 22
-cells that have it took 1.76 times as long in the mean (H200, docs/results/gpu.md).
+different threads' as well, which exchange them by shuffles. The kernel's contract is in
+``csrc/cuda/batch/slices.cuh``. Without this family, the 22 cells that have it took 1.76 times as
+long in the mean (H200, docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
 from batchkron.backends.cuda.batch.passes import PassMode, held_modes_type, largest_tile
-from batchkron.backends.cuda.kernel import Family, Kernel
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape
 from batchkron.backends.cuda.runtime.hardware import (
     LINE,
     MAX_RESIDENT_THREADS,
@@ -26,7 +26,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     DeviceLimits,
     carveout,
 )
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, Step
 
 # Registers below are those of one thread, 4 bytes each. Where no source is given, the number was
@@ -138,10 +138,7 @@ class SliceCut:
 
 
 def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
-    """Return the kernel with the fewest estimated cycles, None if slices do not fit.
-
-    There is none where half a warp would be idle. The variant is the cut.
-    """
+    """Return the kernel with the fewest estimated cycles, a cut its variant; None if none fits."""
     steps, itemsize = shape.steps, shape.dtype.itemsize
     outputs, products, maximum = shape.all_outputs, shape.all_products, shape.max_products
     cuts = _cuts_that_fit(steps, itemsize) if can_have_records(shape) else []
@@ -171,12 +168,13 @@ def slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:
     # products that a thread loads at a time
     batch = max(1, min(_MAX_LOAD_BATCH, rounds, _BATCH_REGISTERS // (cut.loaded * itemsize // 4)))
     slots = maximum if maximum * outputs <= _MAX_RECORDS_PER_PRODUCT * products else 0
-    how = template_type("SliceCut", warps, in_block, batch, flag(slots > 0))
+    how = template_type("SliceCut", warps, in_block, batch, slots > 0)
     threads = WARP * warps * in_block
     on_chip = carveout(MAX_RESIDENT_THREADS // threads, shared)
     program = _program(shape, cut, how, resident)
-    sizes = threads, in_block, shared, resident, on_chip
-    return records_kernel(SLICES, shape, cut, program, *sizes, slots=slots)
+    blocks = -(-shape.num_outputs // in_block)
+    launch = LaunchShape(blocks, threads, resident, shared, carveout=on_chip)
+    return records_kernel(SLICES, shape, cut, program, launch, slots)
 
 
 SLICES = Family("batch", "slices", slices_kernel)
@@ -191,18 +189,11 @@ def _program(shape: BatchShape, cut: SliceCut, how: str, resident: int) -> Progr
     for s in cut.exchanged:
         stride //= cut.steps[s].C
         exchanged.append(template_type("ExchangedMode", s, cut.steps[s].C, stride))
-    expression = template_type(
-        "batched_slices",
-        SCALARS[shape.dtype],
-        template_type("BlockSlices", *sizes, *elements),
-        how,
-        resident,
-        flag(shape.short_ids),
-        flag(shape.identities),
-        held_modes_type([PassMode(C, K, 0, 0, s) for s, (C, K) in held]),
-        template_type("ExchangedModes", *exchanged),
-    )
-    return Program("cuda/batch/slices.cuh", expression)
+    layout = template_type("BlockSlices", *sizes, *elements)
+    what = shape.dtype, layout, how, resident, shape.short_ids, shape.identities
+    modes = held_modes_type([PassMode(C, K, 0, 0, s) for s, (C, K) in held])
+    moved = template_type("ExchangedModes", *exchanged)
+    return device_program("batch/slices", "batched_slices", *what, modes, moved)
 
 
 def _cuts_that_fit(steps: tuple[Step, ...], itemsize: int) -> list[SliceCut]:
@@ -239,10 +230,7 @@ def _fits(cut: SliceCut, itemsize: int) -> bool:
 
 
 def _cycles(cut: SliceCut, itemsize: int) -> float:
-    """Return an estimate of the cycles that a product costs a multiprocessor of an H200.
-
-    Loads are counted in lines of the first-level cache, touched by all lanes of a product together.
-    """
+    """Return the estimated cycles of a product, its loads in lines of the first-level cache."""
     words = itemsize // 4
     split = cut.steps[cut.split]
     exchanged = [cut.steps[s].C for s in cut.exchanged]

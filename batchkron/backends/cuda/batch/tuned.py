@@ -47,10 +47,7 @@ def batch_words(shape: BatchShape) -> str:
 
 
 def planned_kernel(rule: Kernel, device: int) -> Kernel:
-    """Return the tuned kernel if the store has one, else the rule's.
-
-    Families that are not tuned always use the rule's.
-    """
+    """Return the tuned kernel if the family is tuned and the store has one, else the rule's."""
     if rule.family is not REGISTERS:
         return rule
     entry = kept_entry(batch_key(rule.work, device_name(device)))

@@ -1,8 +1,7 @@
 """Batch lists on float64 matrix units where all warps of a thread block share a product.
 
-For three large modes. Pure arithmetic on sizes, no device needed; the kernel's contract is in
-``csrc/cuda/batch/unit_slices.cuh``. Without this family, the four cells that have it took 2.18
-times as long in the mean (H200, docs/results/gpu.md).
+For three large modes. The kernel's contract is in ``csrc/cuda/batch/unit_slices.cuh``. Without this
+family, the four cells that have it took 2.18 times as long in the mean (H200, docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from collections.abc import Sequence
 
 from batchkron.backends.cuda.batch.kernel import BatchShape, can_have_records, records_kernel
 from batchkron.backends.cuda.batch.matrix_units import may_use_units, unit_matrix_type
-from batchkron.backends.cuda.kernel import Family, Kernel
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, carveout
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program, template_type
 
 _LEADING_SIZES = (8, 12, 16)  # supported sizes of the first mode
 _OTHER_SIZES = (12, 16)  # supported sizes of the second and third mode
@@ -48,26 +47,18 @@ def unit_slices_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None
     if shared > device.shared_bytes:
         return None
     warps, blocks = _share(sizes, dtype.itemsize)
-    expression = template_type(
-        "batched_unit_slices",
-        SCALARS[dtype],
-        template_type("UnitLayout", *(step.C * step.K for step in steps)),
-        warps,
-        blocks,
-        flag(shape.short_ids),
-        template_type("UnitMode", modes[0], sizes[0]),
-        *(unit_matrix_type(dtype, steps, (mode,)) for mode in modes[1:]),
-    )
-    program = Program("cuda/batch/unit_slices.cuh", expression)
-    sizes_of_block = WARP * warps, 1, shared, blocks, carveout(blocks, shared)
-    return records_kernel(UNIT_SLICES, shape, (warps, blocks), program, *sizes_of_block)
+    layout = template_type("UnitLayout", *(step.C * step.K for step in steps))
+    leading = template_type("UnitMode", modes[0], sizes[0])
+    others = (unit_matrix_type(dtype, steps, (mode,)) for mode in modes[1:])
+    what = dtype, layout, warps, blocks, shape.short_ids, leading, *others
+    program = device_program("batch/unit_slices", "batched_unit_slices", *what)
+    sizes_of_block = shape.num_outputs, WARP * warps, blocks, shared
+    launch = LaunchShape(*sizes_of_block, carveout=carveout(blocks, shared))
+    return records_kernel(UNIT_SLICES, shape, (warps, blocks), program, launch)
 
 
 def _share(sizes: Sequence[int], itemsize: int) -> tuple[int, int]:
-    """Return (warps of a thread block, thread blocks of a multiprocessor).
-
-    These were fastest on an H200 for blocks of 1152 to 4096 elements.
-    """
+    """Return the fastest (warps of a thread block, blocks of a multiprocessor), by sizes (H200)."""
     elements = math.prod(sizes)
     if elements >= 4096:
         return 8, 1 if itemsize == 8 else 2

@@ -14,10 +14,9 @@ import numpy as np
 
 from batchkron.backends.cuda.batch.kernel import WORD, BatchShape, unsorted_arguments
 from batchkron.backends.cuda.batch.passes import PassTiling, pass_tiling, thread_element_counts
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, resident_blocks, round_up
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.steps import Step
 
 _BLOCK_THREADS = 128  # most threads of a thread block of small groups; chosen by hand
@@ -58,15 +57,12 @@ def unsorted_tile(
 def unsorted_program(
     dtype: np.dtype[np.generic], tile: PassTiling, number: str, by_row: bool, identities: bool
 ) -> Program:
-    """Return the kernel of a tile.
-
-    ``number`` is the C++ type of the list's numbers; ``by_row`` says that matrices are (K, C).
-    """
+    """Return the kernel of a tile, for numbers of a C++ type; ``by_row``: matrices are (K, C)."""
     layout, passes = tile.types()
     sizes = tile.group, tile.block, unsorted_pitch(tile), tile.exchange
     cut = template_type("UnsortedCut", *sizes)
-    what = SCALARS[dtype], number, layout, cut, tile.min_blocks, flag(by_row), flag(identities)
-    return Program("cuda/batch/unsorted.cuh", template_type("batched_unsorted", *what, *passes))
+    what = dtype, number, layout, cut, tile.min_blocks, by_row, identities
+    return device_program("batch/unsorted", "batched_unsorted", *what, *passes)
 
 
 def unsorted_kernel(shape: BatchShape, device: DeviceLimits) -> Kernel | None:

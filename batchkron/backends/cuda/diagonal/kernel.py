@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program
 
 
 def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) -> Program:
     """Return the kernel of products with diagonal matrices."""
-    options = SCALARS[dtype], threads, flag(repeated)
-    return Program("cuda/diagonal.cuh", template_type("diagonal_multiply", *options))
+    options = dtype, threads, repeated
+    return device_program("diagonal", "diagonal_multiply", *options)
 
 
 @cache

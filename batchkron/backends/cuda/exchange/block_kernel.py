@@ -11,13 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from batchkron.backends.cuda.exchange.kernel import WORDS
-from batchkron.backends.cuda.runtime.program import Program, template_type
+from batchkron.backends.cuda.kernel import THREADS
+from batchkron.backends.cuda.runtime.program import Program, device_program
 from batchkron.spec.kron import Array
 
-__all__ = ["ARGUMENTS", "MAX_RANKS", "THREADS", "arguments_of", "block_program"]
-
 MAX_RANKS = 32  # kMaxRanks
-THREADS = 256  # of a thread block
 _PIECE = 4 * THREADS  # words that a thread block copies at a time
 _LINE = 128  # bytes
 _MAX_WORDS = (1 << 31) - 1  # of a block; the kernel counts them in 32 bits
@@ -43,8 +41,7 @@ ARGUMENTS = np.dtype(
 
 def block_program(word: int) -> Program:
     """Return the kernel for words of 4, 8 or 16 bytes."""
-    options = WORDS[word], THREADS
-    return Program("cuda/exchange/block_copies.cuh", template_type("copy_blocks", *options))
+    return device_program("exchange/block_copies", "copy_blocks", WORDS[word], THREADS)
 
 
 def arguments_of(

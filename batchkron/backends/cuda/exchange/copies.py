@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from batchkron.arrays import on_host_layout
-from batchkron.backends.cuda.exchange import block_kernel
-from batchkron.backends.cuda.exchange.kernel import THREADS, copies_of
+from batchkron.backends.cuda.exchange.block_kernel import MAX_RANKS, arguments_of, block_program
+from batchkron.backends.cuda.exchange.kernel import copies_of
+from batchkron.backends.cuda.kernel import THREADS
+from batchkron.backends.cuda.kernel_launch import elements_launch
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     current_device,
@@ -21,9 +23,6 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.spec.kron import Array
 
-__all__ = ["BlockCopies", "copy_views"]
-
-_BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor; chosen by hand
 _BLOCK_COPIES_PER_PROCESSOR = 4  # more are not faster, to three other devices (H200, 2026-11)
 
 
@@ -35,12 +34,11 @@ def copy_views(pairs: Sequence[tuple[Array | DeviceArray, Array | DeviceArray]])
     """
     device = current_device()
     layouts = [(on_host_layout(target), on_host_layout(source)) for target, source in pairs]
-    maximum = _BLOCKS_PER_PROCESSOR * device_limits(device).multiprocessors
     with device_errors():
         for copies in copies_of(layouts):
-            kernel = load_kernel(copies.program(), device)
-            grid, none = (min(maximum, copies.tiles), 1), np.empty(0, np.uint8)
-            launch = Launch(kernel, grid, THREADS, copies.shared_bytes, none, 0)
+            none, turns = np.empty(0, np.uint8), copies.tiles * THREADS
+            shared = copies.shared_bytes
+            launch = elements_launch(copies.program(), turns, none, 0, shared_bytes=shared)
             launch.run_with(ready_stream(device), copies.arguments.ctypes.data)
 
 
@@ -58,12 +56,12 @@ class BlockCopies:
         own, chosen = on_host_layout(source), on_host_layout(self._chosen)
         maximum = _BLOCK_COPIES_PER_PROCESSOR * device_limits(device).multiprocessors
         with device_errors():
-            for first in range(0, len(layouts), block_kernel.MAX_RANKS):
-                some = layouts[first : first + block_kernel.MAX_RANKS]
-                word, arguments = block_kernel.arguments_of(own, chosen, self._begins[first:], some)
+            for first in range(0, len(layouts), MAX_RANKS):
+                some = layouts[first : first + MAX_RANKS]
+                word, arguments = arguments_of(own, chosen, self._begins[first:], some)
                 pieces = int(arguments["ranks"][0] * arguments["most"][0])
                 if pieces:
-                    kernel = load_kernel(block_kernel.block_program(word), device)
+                    kernel = load_kernel(block_program(word), device)
                     grid, none = (min(maximum, pieces), 1), np.empty(0, np.uint8)
-                    launch = Launch(kernel, grid, block_kernel.THREADS, 0, none, 0)
+                    launch = Launch(kernel, grid, THREADS, 0, none, 0)
                     launch.run_with(ready_stream(device), arguments.ctypes.data)

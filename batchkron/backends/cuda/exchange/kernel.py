@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.program import Program, flag, template_type
+from batchkron.backends.cuda.kernel import THREADS
+from batchkron.backends.cuda.runtime.program import Program, device_program
 from batchkron.spec.kron import Array
 
-__all__ = ["ARGUMENTS", "MAX_RECTANGLES", "THREADS", "WORDS", "Copies", "copies_of"]
-
 MAX_RECTANGLES = 32  # kMaxRectangles: as many as fit into 4096 bytes of arguments
-THREADS = 256  # threads of a thread block; chosen by hand
 _TILE_EDGE = 32  # kTileEdge
 _TILE_WORDS = _TILE_EDGE**2
 _MAX_WORDS = 1 << 30  # of a rectangle; the kernel counts in 32 bits, up to the end of the last tile
@@ -52,8 +50,8 @@ class Copies:
 
     def program(self) -> Program:
         """Return the kernel."""
-        options = WORDS[self.word], THREADS, flag(self.turned)
-        return Program("cuda/exchange/copies.cuh", template_type("copy_rectangles", *options))
+        options = WORDS[self.word], THREADS, self.turned
+        return device_program("exchange/copies", "copy_rectangles", *options)
 
     @property
     def shared_bytes(self) -> int:

@@ -20,8 +20,6 @@ from batchkron.backends.cuda.runtime.device import (
 )
 from batchkron.errors import BackendUnavailableError
 
-__all__ = ["NcclRanks"]
-
 _BYTES = 1  # ncclUint8: all is sent as bytes
 _HIGHEST = -100  # priority of a stream; the runtime takes the highest one of the device
 
@@ -67,21 +65,15 @@ class NcclRanks:
         """Send parts of an array, and receive others, on the current stream."""
         check_device(self.device, send, receive)
         with device_errors():
-            self._enqueue(send, send_counts, receive, receive_counts)
+            stream = cupy.cuda.get_current_stream()
+            sent, received = _parts(send, send_counts), _parts(receive, receive_counts)
+            (own, size), (place, _) = sent[self.rank], received[self.rank]
+            self._copy(own, place, size, stream)
+            self._group(sent, received, stream)
 
-    def exchange_aside(
-        self,
-        send: DeviceArray,
-        send_counts: Sequence[int],
-        receive: DeviceArray,
-        receive_counts: Sequence[int],
-    ) -> Any:
-        """Do the same on a stream of its own, after the work of the current one so far.
-
-        The event is there when all is sent and received.
-        """
-        check_device(self.device, send, receive)
-        return self.aside(lambda: self._enqueue(send, send_counts, receive, receive_counts))
+    def exchange_aside(self, *parts: Any) -> Any:
+        """Do `exchange` on a stream of its own; the event is there when all is received."""
+        return self.aside(lambda: self.exchange(*parts))
 
     def aside(self, work: Callable[[], object], lane: int = 0) -> Any:
         """Enqueue work on a stream of its own, after that of the current one so far.
@@ -116,19 +108,6 @@ class NcclRanks:
                 [(first + other * size, size) for other in range(self.size)],
                 stream,
             )
-
-    def _enqueue(
-        self,
-        send: DeviceArray,
-        send_counts: Sequence[int],
-        receive: DeviceArray,
-        receive_counts: Sequence[int],
-    ) -> None:
-        stream = cupy.cuda.get_current_stream()
-        sent, received = _parts(send, send_counts), _parts(receive, receive_counts)
-        (own, size), (place, _) = sent[self.rank], received[self.rank]
-        self._copy(own, place, size, stream)
-        self._group(sent, received, stream)
 
     def _copy(self, source: int, target: int, size: int, stream: Any) -> None:
         if size:

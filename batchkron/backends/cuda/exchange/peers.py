@@ -21,8 +21,6 @@ from batchkron.backends.cuda.runtime.device import DeviceArray, cupy, current_de
 from batchkron.errors import BackendUnavailableError, ContextLostError
 from batchkron.spec.kron import Array
 
-__all__ = ["can_store", "share_memory"]
-
 _HANDLE_BYTES = 64  # CUDA_IPC_HANDLE_SIZE
 _NAME_BYTES = 16  # of a machine or a process
 _NUMBERS = 2 * _NAME_BYTES  # where device and address begin in a rank's record

@@ -2,8 +2,7 @@
 
 A band is a group of rows of a with all their rows of b. An element has the same entry of b in every
 band, so a thread computes it once and goes down the bands. A word is 16 bytes of the result, which
-a thread writes at once. Pure arithmetic on sizes, no device needed; the kernel's contract is in
-``csrc/cuda/explicit/bands.cuh``.
+a thread writes at once. The kernel's contract is in ``csrc/cuda/explicit/bands.cuh``.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ from batchkron.backends.cuda.explicit.kernel import (
     DeviceMatrix,
     ProductShape,
 )
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import size_fields
 from batchkron.backends.cuda.runtime.hardware import LINE, MAX_GRID_YZ, DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 
 # Smallest number of chunks (words of one thread block) of a band, so that few threads of the last
 # thread block are idle; chosen by hand.
@@ -136,9 +134,8 @@ def _kernel(
     )
     entries = _entries(elements, columns, b.columns, shape.out, shape.dtype.itemsize, slices)
     offset = "batchkron::Index" if reach > _MAX_OFFSET else "unsigned"
-    share = variant.threads, variant.words, batch, flag(variant.streaming)
+    share = variant.threads, variant.words, batch, variant.streaming
     word = elements, alignment, entries
-    expression = template_type("explicit_kron", SCALARS[shape.dtype], *word, offset, *share)
     used = words if whole else -(-rest // elements)
     parts = slices * groups
     lined = variant.lines and alignment == WORD_BYTES
@@ -166,7 +163,7 @@ def _kernel(
     launch = LaunchShape(
         -(-used // variant.chunk), variant.threads, 1, 0, down=min(parts, MAX_GRID_YZ)
     )
-    program = Program("cuda/explicit/bands.cuh", expression)
+    program = device_program("explicit/bands", "explicit_kron", shape.dtype, *word, offset, *share)
     return Kernel(BANDS, shape, variant, program, launch, arguments)
 
 

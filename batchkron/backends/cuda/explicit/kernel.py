@@ -1,7 +1,4 @@
-"""The steps of an explicit product, the layout of a product a ⊗ b, and its kernels' arguments.
-
-Pure arithmetic on sizes, no device needed.
-"""
+"""The steps of an explicit product, the layout of a product a ⊗ b, and its kernels' arguments."""
 
 from __future__ import annotations
 
@@ -135,10 +132,7 @@ class ExplicitStep:
 def explicit_steps(
     shapes: Sequence[tuple[int, int]], itemsize: int
 ) -> tuple[tuple[ExplicitStep, ...], int]:
-    """Return the products of two matrices that make the product of all, and bytes of workspace.
-
-    Factors are split so that both parts are small; only the last product is as large as the result.
-    """
+    """Return the products of two matrices that make that of all, and bytes of workspace."""
     steps: list[ExplicitStep] = []
     end = 0
 

@@ -23,7 +23,7 @@ from batchkron.backends.cuda.explicit.kernel import (
     explicit_steps,
 )
 from batchkron.backends.cuda.kernel import Family
-from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kernel_family import forgotten
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.runtime.calls import KnownCalls, call_workspace
 from batchkron.backends.cuda.runtime.device import (
@@ -44,10 +44,7 @@ from batchkron.spec.kron import SUPPORTED_DTYPES, ready
 
 
 def kron(factors: Sequence[Any], out: DeviceArray | None) -> DeviceArray:
-    """Return the explicit Kronecker product, ``out`` if given.
-
-    Raises RuntimeError if the stream captures a graph, and an array has to be copied.
-    """
+    """Return the explicit product, ``out`` if given; RuntimeError where a capture would copy."""
     product = _fast_kron(factors, out)
     return _checked_kron(factors, out) if product is None else product
 
@@ -118,11 +115,7 @@ def _write(factors: Sequence[DeviceArray], out: DeviceArray) -> None:
 def _check_capture(
     factors: Sequence[DeviceArray], out: DeviceArray | None, dtype: np.dtype[Any]
 ) -> None:
-    """Refuse arrays that would be copied while a graph is captured.
-
-    Raises RuntimeError for such arrays: the copies would be freed while the graph still reads and
-    writes them.
-    """
+    """Raise RuntimeError for arrays whose copies a captured graph would read after their end."""
     arrays = factors if out is None else [*factors, out]
     is_fast = all(array.dtype == dtype and is_plain(array) for array in arrays)
     if not is_fast and cupy.cuda.get_current_stream().is_capturing():
@@ -192,10 +185,7 @@ def _learn(
 
 
 class _Chain:
-    """The launches that write the product of two or more matrices.
-
-    Intermediate products lie in the workspace of a call. Threads may share a chain.
-    """
+    """The launches that write the product of two or more matrices; threads may share them."""
 
     def __init__(
         self, matrices: Sequence[DeviceMatrix], out: int, dtype: np.dtype[Any], device: int
@@ -294,6 +284,7 @@ def write_product(
     launch(ready_stream(device), tuple(addresses), b"")
 
 
+@forgotten
 @lru_cache(maxsize=256)
 def _chain(
     matrices: tuple[DeviceMatrix, ...], out: int, dtype: np.dtype[Any], device: int
@@ -302,6 +293,7 @@ def _chain(
     return _Chain(matrices, out, dtype, device)
 
 
+@forgotten
 @lru_cache(maxsize=1024)
 def _launch(
     shape: ProductShape, device: int, family: Family | None = None, variant: Any = None
@@ -312,10 +304,6 @@ def _launch(
     if kernel is None:
         kernel = needed_kernel("explicit", shape, limits)
     return launch_of(kernel, device, shape.addresses)
-
-
-for _clear in (_chain.cache_clear, _launch.cache_clear):
-    forget_by(_clear)
 
 
 def _layout(matrix: DeviceArray) -> DeviceMatrix:

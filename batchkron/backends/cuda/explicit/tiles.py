@@ -2,8 +2,8 @@
 
 A tile is a tile of a times a tile of b, both in shared memory. It is written in runs, contiguous
 elements of a row of the result. Elements of a are read from memory once, and warps store whole
-lines of the cache wherever rows of the result begin. Pure arithmetic on sizes, no device needed;
-the kernel's contract is in ``csrc/cuda/explicit/tiles.cuh``.
+lines of the cache wherever rows of the result begin. The kernel's contract is in
+``csrc/cuda/explicit/tiles.cuh``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from batchkron.backends.cuda.explicit.kernel import (
     WORD_BYTES,
     ProductShape,
 )
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, round_up
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 
 # Chosen by hand:
 _MIN_RUN_BYTES = 1024  # bytes of a row of the result from which tiles are used
@@ -57,10 +56,7 @@ _SMALL_ELEMENTS = TileVariant(threads=512, run=64 << 10, total=128 << 10)
 
 
 def _even(size: int, most: int, unit: int = 1) -> int:
-    """Return the size of a part where as few parts as possible have at most ``most``, evenly.
-
-    If there is more than one part, its size is a multiple of ``unit``.
-    """
+    """Return the size of the fewest, even parts of at most ``most``, in multiples of ``unit``."""
     if size <= most:
         return size
     parts = -(-size // max(1, most))
@@ -131,11 +127,10 @@ def _kernel(shape: ProductShape, variant: TileVariant) -> Kernel | None:
         over_width=RECIPROCAL // b_columns,
     )
     _, alignment = shape.word()
-    options = min(alignment, itemsize), variant.threads, flag(variant.streaming)
-    expression = template_type("explicit_tiles", SCALARS[shape.dtype], *options)
+    options = min(alignment, itemsize), variant.threads, variant.streaming
     blocks = row_tiles * b_row_tiles * column_tiles * b_column_tiles
     launch = LaunchShape(blocks, variant.threads, 1, shared)
-    program = Program("cuda/explicit/tiles.cuh", expression)
+    program = device_program("explicit/tiles", "explicit_tiles", shape.dtype, *options)
     return Kernel(TILES, shape, variant, program, launch, arguments)
 
 

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
-from batchkron.backends.cuda.runtime.program import Program, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.spec.formula import FormulaSpec
-
-__all__ = ["formula_arguments", "formula_program"]
 
 _LEAVES = {"variable": "Variable", "number": "Number"}
 _BINARY = {"+": "Sum", "-": "Difference", "*": "Product", "/": "Quotient", "**": "Power"}
@@ -20,7 +18,7 @@ _BINARY = {"+": "Sum", "-": "Difference", "*": "Product", "/": "Quotient", "**":
 def formula_program(spec: FormulaSpec, threads: int) -> Program:
     """Return the kernel of a formula."""
     options = threads, spec.variables, _tree(spec)
-    return Program("cuda/formula.cuh", template_type("formula_values", *options))
+    return device_program("formula", "formula_values", *options)
 
 
 def _tree(spec: FormulaSpec) -> str:

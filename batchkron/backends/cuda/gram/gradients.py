@@ -19,8 +19,6 @@ from batchkron.backends.cuda.runtime.device import device_limits
 from batchkron.backends.cuda.runtime.launch import LaunchSequence, LaunchStep, Place
 from batchkron.spec.kron import KronSpec
 
-__all__ = ["Contraction", "GradientsPlan", "ProductLayout", "gradients_plan"]
-
 _ALIGNMENT = 256  # bytes, that of CuPy's and torch's arrays
 _X, _GRADIENT, _KEPT, _SCRATCH, _OF_X = map(Place, range(5))
 _FIRST_FACTOR = 5

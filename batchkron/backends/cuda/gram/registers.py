@@ -1,7 +1,6 @@
 """The kernel of Gram matrices of small modes, ``csrc/cuda/gram/registers.cuh``.
 
 What it gains over tiles has not been measured by itself; ``without("gram.registers")`` leaves them.
-No device is needed here.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.gram.tiles import GramWork
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
@@ -21,7 +19,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     WARP,
     DeviceLimits,
 )
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 
 # Numbers below were chosen by hand.
 _MAX_SUMS = 64  # of a thread
@@ -34,10 +32,7 @@ _MIN_PAIRS = 4  # of a thread, so that parts are little beside x and y
 def registers_kernel(
     work: GramWork, device: DeviceLimits, parts: int | None = None
 ) -> Kernel | None:
-    """Return the kernel whose threads have all sums; None if they have not the registers for it.
-
-    Each thread block writes a part of the sums; the variant is how many there are.
-    """
+    """Return the kernel whose threads have all sums, or None; its variant is how many parts."""
     outer, rows, columns, inner, dtype = work
     if dtype.kind != "f" or rows * columns > _MAX_SUMS:
         return None
@@ -50,15 +45,14 @@ def registers_kernel(
     if parts is None:
         wanted = -(-outer * inner // (_MIN_PAIRS * threads))
         parts = min(wanted, resident * device.multiprocessors)
-    sizes = rows, columns, flag(inner == 1), threads, resident
-    expression = template_type("gram_registers", SCALARS[dtype], *sizes)
+    sizes = rows, columns, inner == 1, threads, resident
     l_step, r_step = divmod(parts * threads, inner)
     arguments = record(
         small_arguments(), pairs=outer * inner, inner=inner, l_step=l_step, r_step=r_step
     )
     shared = threads // WARP * rows * columns * dtype.itemsize  # the sums of each warp
     launch = LaunchShape(parts, threads, resident, shared)
-    program = Program("cuda/gram/registers.cuh", expression)
+    program = device_program("gram/registers", "gram_registers", dtype, *sizes)
     return Kernel(REGISTERS, work, parts, program, launch, arguments)
 
 

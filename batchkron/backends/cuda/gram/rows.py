@@ -1,7 +1,7 @@
 """The kernel of all gradients of a product whose rows fit into shared memory.
 
 It is ``csrc/cuda/gram/rows.cuh``. A kernel for each multiply took 11.8 times as long for 1024: 3^7
-(H100, docs/results/frameworks.md). No device is needed here.
+(H100, docs/results/frameworks.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
@@ -27,9 +26,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     round_up,
     shared_bytes_for_blocks,
 )
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
-
-__all__ = ["ROWS", "GradientsWork", "ProductLayout", "row_arguments"]
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 
 # Numbers below were chosen by hand, by times on an H100.
 _THREADS = (256, 512)  # of a thread block
@@ -150,7 +147,7 @@ def _program(
     """
     product = work.product
     wanted = sum(1 << k for k, needed in enumerate(work.needed) if needed)
-    of_all = f"{wanted}u", flag(work.with_x), flag(work.turned), launch.threads, launch.resident
+    of_all = f"{wanted}u", work.with_x, work.turned, launch.threads, launch.resident
     modes = [
         template_type("RowMode", *sizes)
         for sizes in zip(product.rows, product.columns, strict=True)
@@ -160,8 +157,7 @@ def _program(
         template_type("RowGroup", padding, *modes[end - count : end])
         for end, count, padding in zip(ends, counts, before, strict=True)
     ]
-    expression = template_type("row_gradients", SCALARS[product.dtype], *of_all, last, *groups)
-    return Program("cuda/gram/rows.cuh", expression)
+    return device_program("gram/rows", "row_gradients", product.dtype, *of_all, last, *groups)
 
 
 def row_arguments(modes: int) -> np.dtype[Any]:

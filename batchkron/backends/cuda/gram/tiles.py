@@ -1,7 +1,4 @@
-"""The kernel of Gram matrices by tiles, ``csrc/cuda/gram/tiles.cuh``: how work is cut.
-
-No device is needed here.
-"""
+"""The kernel of Gram matrices by tiles, ``csrc/cuda/gram/tiles.cuh``: how work is cut."""
 
 from __future__ import annotations
 
@@ -11,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 
 MAX_OF_KERNEL = 64
 """Rows and columns up to which the kernel is used; for 128 cuBLAS is up to four times as fast
@@ -130,17 +126,13 @@ def gram_arguments() -> np.dtype[Any]:
 
 
 def tiles_kernel(work: GramWork, device: DeviceLimits, parts: int | None = None) -> Kernel:
-    """Return the kernel whose thread blocks go through chunks of pairs (l, r) in shared memory.
-
-    The thread blocks of a tile write a part of its sums each; the variant is how many there are.
-    """
+    """Return the kernel by chunks of pairs (l, r); the variant is the number of parts of a sum."""
     outer, rows, columns, inner, dtype = work
     cut = gram_cut(outer, rows, columns, inner, dtype.itemsize, device)
     if parts is None:
         parts = cut.blocks
     square = rows == columns <= cut.row_tile  # of several tiles the last ones have fewer rows
-    sizes = cut.row_tile, cut.column_tile, cut.own, flag(square), cut.width, cut.capacity, THREADS
-    expression = template_type("mode_gram", SCALARS[dtype], *sizes)
+    sizes = cut.row_tile, cut.column_tile, cut.own, square, cut.width, cut.capacity, THREADS
     inner_chunks, column_tiles = -(-inner // cut.inner_step), -(-columns // cut.column_tile)
     l_next, r_next = divmod(parts, inner_chunks)
     groups = -(-cut.inner_step // cut.width)
@@ -164,7 +156,7 @@ def tiles_kernel(work: GramWork, device: DeviceLimits, parts: int | None = None)
     )
     blocks = parts * -(-rows // cut.row_tile) * column_tiles
     launch = LaunchShape(blocks, THREADS, 1, cut.shared_bytes)
-    program = Program("cuda/gram/tiles.cuh", expression)
+    program = device_program("gram/tiles", "mode_gram", dtype, *sizes)
     return Kernel(TILES, work, parts, program, launch, arguments)
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 
 _THREADS = 256  # of a thread block; chosen by hand
 _MIN_SHARES, _MAX_SHARES = 8, 64  # threads that add the parts of one sum; chosen by hand
@@ -26,14 +25,13 @@ def total_kernel(dtype: np.dtype[Any], counts: tuple[int, ...], parts: int) -> K
     count = sum(counts)
     wanted = 1 << (parts // _MIN_PARTS).bit_length()  # threads that add the parts of one element
     shares = max(_MIN_SHARES, min(wanted // 2, _MAX_SHARES))
-    expression = template_type("gram_total", SCALARS[dtype], len(counts), _THREADS, shares)
     blocks = -(-count // (_THREADS // shares))
     launch = LaunchShape(
         blocks, _THREADS, 1, _THREADS * dtype.itemsize, count * parts * dtype.itemsize
     )
     layout = total_arguments(len(counts))
     arguments = record(layout, count=count, blocks=parts, ends=np.cumsum(counts))
-    program = Program("cuda/gram/total.cuh", expression)
+    program = device_program("gram/total", "gram_total", dtype, len(counts), _THREADS, shares)
     return Kernel(TOTAL, (dtype, counts), None, program, launch, arguments)
 
 

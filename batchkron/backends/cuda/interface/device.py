@@ -3,8 +3,9 @@
 from batchkron.backends.cuda.exchange.copies import BlockCopies
 from batchkron.backends.cuda.exchange.nccl import NcclRanks
 from batchkron.backends.cuda.exchange.peers import can_store, share_memory
-from batchkron.backends.cuda.gram.gradients import ProductLayout, gradients_plan
+from batchkron.backends.cuda.gram.gradients import gradients_plan
 from batchkron.backends.cuda.gram.plan import GramPlan
+from batchkron.backends.cuda.gram.rows import ProductLayout
 from batchkron.backends.cuda.kron.function_calls import addressed_multiply
 from batchkron.backends.cuda.kron.plan import PreparedMultiply, kron_program
 from batchkron.backends.cuda.kron_sparse.chain_plan import (

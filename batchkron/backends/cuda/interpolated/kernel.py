@@ -1,7 +1,7 @@
 """The kernels of interpolation, ``csrc/cuda/interpolated``: how work is cut, and their arguments.
 
 The transpose by the owners of cells is for grids whose sums over segments have no room in memory
-(see `segments`); elsewhere it was slower (docs/results/frameworks.md). No device is needed here.
+(see `segments`); elsewhere it was slower (docs/results/frameworks.md).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, power_of_two
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program
 from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
 from batchkron.spec.kron import Array
 
@@ -60,10 +60,7 @@ class DeviceWindows:
 
 
 def device_windows(windows: Windows) -> DeviceWindows:
-    """Return windows as kernels read them.
-
-    Raises ValueError if there are too many points.
-    """
+    """Return windows as kernels read them; ValueError if there are too many points."""
     if len(windows.places) >= _MAX_POINTS:
         raise ValueError(
             f"points has {len(windows.places)} rows; expected fewer than {_MAX_POINTS} on a CUDA "
@@ -79,36 +76,30 @@ def device_windows(windows: Windows) -> DeviceWindows:
     )
 
 
-class ScatterCut(NamedTuple):
-    """How cells are given to threads."""
-
-    held: int  # vectors of a thread
-    cells: int  # neighbouring cells of the last mode of a thread
-    share: int  # lanes that share the points of these cells, a power of two
-
-
-def scatter_owners(sizes: tuple[int, ...], vectors: int, cut: ScatterCut) -> int:
-    """Return how many owners the cells have, each with ``cut.share`` lanes."""
+def scatter_owners(sizes: tuple[int, ...], vectors: int, held: int, cells: int) -> int:
+    """Return how many owners the cells have."""
     *rows, last = sizes
-    return math.prod(rows) * -(-last // cut.cells) * (vectors // cut.held)
+    return math.prod(rows) * -(-last // cells) * (vectors // held)
 
 
 def scatter_cut(
     sizes: tuple[int, ...], fullest: int, vectors: int, device: DeviceLimits
-) -> ScatterCut:
+) -> tuple[int, int, int]:
     """Return how cells are given to threads, for bins of at most ``fullest`` points.
 
-    A thread with several cells loads a point's weights for all of them. Where there are too few
-    threads for the device it has one cell, and lanes share its points as far as bins have several.
+    They are vectors of a thread, its neighbouring cells of the last mode, and lanes that share the
+    points of these cells, a power of two. A thread with several cells loads a point's weights for
+    all of them. Where there are too few threads for the device it has one cell, and lanes share its
+    points as far as bins have several.
     """
     wanted = RESIDENT_THREADS * device.multiprocessors
     held = min(vectors, _MAX_HELD)
     for cells in (_CELLS, 1):
-        owners = scatter_owners(sizes, vectors, ScatterCut(held, cells, 1))
+        owners = scatter_owners(sizes, vectors, held, cells)
         if owners >= wanted:
-            return ScatterCut(held, cells, 1)
+            return held, cells, 1
     share = min(WARP, power_of_two(-(-wanted // owners)), power_of_two(fullest + 1) // 2)
-    return ScatterCut(held, 1, max(1, share))
+    return held, 1, max(1, share)
 
 
 def gather_lanes(modes: int, vectors: int) -> int:
@@ -128,8 +119,7 @@ def interpolation_program(kernel: str, dtype: np.dtype[Any], *sizes: int) -> Pro
     ``sizes``: the modes, but of "fold", the vectors, and the numbers of its cut, if it has one.
     """
     header = "segments" if kernel == "cells" else kernel
-    expression = template_type(f"interpolate_{kernel}", SCALARS[dtype], *sizes, THREADS)
-    return Program(f"cuda/interpolated/{header}.cuh", expression)
+    return device_program(f"interpolated/{header}", f"interpolate_{kernel}", dtype, *sizes, THREADS)
 
 
 @cache

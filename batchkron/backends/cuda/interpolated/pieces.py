@@ -4,7 +4,7 @@ A window of N modes has 4^c pieces along its first c ones. In these modes a piec
 that they and the next mode are one mode of a smaller grid, where pieces have windows of N - c
 modes. Their weights in the first of them include those of the modes that were cut. What pieces gain
 has not been measured by itself; with them, the transpose is 2.1 to 4.6 times as fast as a CSR
-matrix in four to six modes (H200, docs/results/frameworks.md). No device is needed here.
+matrix in four to six modes (H200, docs/results/frameworks.md).
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from batchkron.backends.cuda.interpolated.pieces import (
 )
 from batchkron.backends.cuda.interpolated.segments import (
     cell_cut,
+    deepest_of,
     segment_bounds,
     segment_cut,
     segment_lanes,
@@ -48,8 +49,6 @@ from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_s
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.interpolated import WEIGHTS, Windows
 from batchkron.spec.kron import Array
-
-__all__ = ["InterpolationPlan"]
 
 _MAX_BLOCKS = 2**31 - 1  # of a launch
 
@@ -158,6 +157,16 @@ class InterpolationPlan:
         return known
 
 
+def interpolation_plan(
+    windows: Windows, known: InterpolationPlan | None = None
+) -> InterpolationPlan:
+    """Return the plan of interpolation, which is the known one with new windows if there is one."""
+    if known is None:
+        return InterpolationPlan(windows)
+    known.set_windows(windows)
+    return known
+
+
 class _WindowsPlan:
     """The kernels for whole windows, of which several may have one place for the transpose.
 
@@ -198,9 +207,8 @@ class _WindowsPlan:
             return arrays
         if self._by_segments:
             segments = segments_of(windows, self._bounds)
-            self._deepest = segments.deepest
-            names = "entries", "segments", "covers"
-            return arrays | dict(zip(names, segments.arrays, strict=True))
+            self._deepest = deepest_of(segments[2])
+            return arrays | dict(zip(("entries", "segments", "covers"), segments, strict=True))
         self._deepest = stored.fullest
         return arrays | {"starts": stored.starts}  # only owners read them
 
@@ -237,14 +245,14 @@ class _WindowsPlan:
             return interpolation_program(kind, *of_kernel), threads, "accumulate"
         if kind == "segments":
             by = segment_cut(modes, vectors, self._dtype.itemsize)
-            threads = self._bounds.segments * segment_lanes(modes, vectors, by)
+            threads = self._bounds.segments * segment_lanes(modes, vectors, by[0])
             return interpolation_program(kind, *of_kernel, *by), threads, ""
         if kind == "cells":
             of = cell_cut(sizes, vectors, self._deepest, limits)
-            threads = math.prod(sizes) * vectors * of.share
+            threads = math.prod(sizes) * vectors * of[0]
             return interpolation_program(kind, *of_kernel, *of), threads, ""
         cut = scatter_cut(sizes, self._deepest, vectors, limits)
-        threads = scatter_owners(sizes, vectors, cut) * cut.share
+        threads = scatter_owners(sizes, vectors, *cut[:2]) * cut[2]
         return interpolation_program(kind, *of_kernel, *cut), threads, ""
 
     def scatter(self, vectors: _Vectors) -> None:

@@ -1,13 +1,9 @@
-"""Segments of sorted points, and how the kernels of ``interpolated/segments.cuh`` are cut.
-
-No device is needed here.
-"""
+"""Segments of sorted points, and how the kernels of ``interpolated/segments.cuh`` are cut."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,31 +67,17 @@ def vectors_at_once(
     return vectors
 
 
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """Segments of points as kernels read them, where the points' windows are."""
-
-    entries: NDArray[np.int32]  # places and last corners of points
-    # the cells of all spans before, a span's cells, its first one, its first point. Those that are
-    # not needed begin behind the last point.
-    segments: NDArray[np.int32]
-    # for each row and each cell of the last mode the first segment that meets it, and the one
-    # behind the last
-    covers: NDArray[np.int32]
-
-    @property
-    def arrays(self) -> tuple[NDArray[np.int32], ...]:
-        """All arrays, in the order of the kernels' arguments."""
-        return self.entries, self.segments, self.covers
-
-    @property
-    def deepest(self) -> int:
-        """The largest number of segments of a row that meet a cell; a device is waited for."""
-        return int((self.covers[:, 1] - self.covers[:, 0]).max())
+def deepest_of(covers: NDArray[np.int32]) -> int:
+    """Return the largest number of segments of a row that meet a cell; a device is waited for."""
+    return int((covers[:, 1] - covers[:, 0]).max())
 
 
-def segments_of(windows: Windows, bounds: SegmentBounds) -> Segments:
-    """Return the segments of points.
+def segments_of(windows: Windows, bounds: SegmentBounds) -> tuple[NDArray[np.int32], ...]:
+    """Return the segments of points as kernels read them, where the windows are.
+
+    The arrays are places and last corners of points; of each segment the cells of all spans before,
+    its span's cells, its first one and its first point, behind the last point if it is not needed;
+    and for each row and cell of the last mode the first segment that meets it, and the one behind.
 
     A row with many points has longer segments, of sqrt(q / 8) for q points: if all points are in
     one bin the sum over segments takes as long as that over points. All arrays have the sizes of
@@ -137,41 +119,36 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> Segments:
     covers[:, 0] = module.searchsorted(behind, numbers, side="left")
     covers[:, 1] = module.searchsorted(first, numbers, side="right")
     entries = module.stack([windows.places, columns], axis=1).astype(np.int32)
-    return Segments(entries, segments, covers)
+    return entries, segments, covers
 
 
-class SegmentCut(NamedTuple):
-    """How a segment is given to threads."""
+def segment_cut(modes: int, vectors: int, itemsize: int) -> tuple[int, int]:
+    """Return how a segment is given to threads: one lead each while these are few.
 
-    inner: int  # the modes before the last one whose weights a thread keeps: it has 4^inner leads
-    batch: int  # points that are loaded together
-
-
-def segment_cut(modes: int, vectors: int, itemsize: int) -> SegmentCut:
-    """Return how a segment is given to threads: one lead each while these are few."""
+    They are the modes before the last one whose weights a thread keeps, so that it has 4^inner
+    leads, and points that are loaded together.
+    """
     lanes = vectors * WEIGHTS ** (modes - 1)
     inner = int(modes > 1 and lanes > _MAX_LANES) if INNER is None else min(INNER, modes - 1)
-    return SegmentCut(inner, 4 if (inner + 1) * itemsize <= 8 else 2)
+    return inner, 4 if (inner + 1) * itemsize <= 8 else 2
 
 
-def segment_lanes(modes: int, vectors: int, cut: SegmentCut) -> int:
+def segment_lanes(modes: int, vectors: int, inner: int) -> int:
     """Return how many threads have a segment."""
-    return vectors << 2 * (modes - 1 - cut.inner)
+    return vectors << 2 * (modes - 1 - inner)
 
 
-class CellCut(NamedTuple):
-    """How sums over segments are given to lanes."""
+def cell_cut(
+    sizes: tuple[int, ...], vectors: int, deepest: int, device: DeviceLimits
+) -> tuple[int, int]:
+    """Return the lanes of a sum over at most ``deepest`` segments, a power of two, and its turns.
 
-    share: int  # lanes of a sum, a power of two
-    turns: int  # how many of these take turns at the segments of a row; the others share the leads
-
-
-def cell_cut(sizes: tuple[int, ...], vectors: int, deepest: int, device: DeviceLimits) -> CellCut:
-    """Return how sums over at most ``deepest`` segments of each row are given to lanes."""
+    So many lanes take turns at the segments of a row; the others share the leads.
+    """
     wanted = _CELL_THREADS * device.multiprocessors
     lanes = min(WARP, power_of_two(-(-wanted // (math.prod(sizes) * vectors))))
     leads = WEIGHTS ** (len(sizes) - 1)
     turns = min(lanes, power_of_two(deepest // 2 + 1) // 2 or 1)
     if deepest > 16 * WARP:  # most of the points are in a few cells
         lanes = turns = WARP
-    return CellCut(min(lanes, turns * leads), turns)
+    return min(lanes, turns * leads), turns

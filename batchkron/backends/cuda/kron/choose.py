@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Choice, Kernel, chosen_kernel, fastest_choice
-from batchkron.backends.cuda.kernel_family import enabled, forget_by
+from batchkron.backends.cuda.kernel_family import enabled, forgotten
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron.kernel import KronFamily
@@ -29,10 +29,7 @@ _MAX_PERMUTED = 8  # modes; of more rectangular factors only two orders are trie
 
 
 def product_of(spec: KronSpec, constant: bool) -> ModeRun:
-    """Return the run of all modes of a Kron-Matmul.
-
-    ``constant``: whether factors may lie in a kernel's constant memory.
-    """
+    """Return the run of all modes; ``constant``: factors may lie in a kernel's constant memory."""
     return ModeRun(
         first=0,
         inputs=spec.inputs,
@@ -61,6 +58,7 @@ def fastest_plan(
 _Path = tuple[float, tuple[tuple[ModeRun, Choice], ...]]  # seconds, and runs in their order
 
 
+@forgotten
 @lru_cache(maxsize=1024)
 def _fastest_plan(
     product: ModeRun, device: DeviceLimits, families: tuple[KronFamily, ...]
@@ -73,9 +71,6 @@ def _fastest_plan(
     for order in _orders(product):
         best = _shortest_path(product, order, edge_of, best)
     return tuple(chosen_kernel(choice, run, device) for run, choice in best[1])
-
-
-forget_by(_fastest_plan.cache_clear)
 
 
 def _orders(product: ModeRun) -> list[tuple[int, ...]]:
@@ -115,15 +110,11 @@ def _shortest_path(
             if high - low != end - done:
                 continue  # not neighbouring modes
             run = product.part(low, high, order[:done])
-            minimum = seconds + _min_seconds(run) + (_MIN_LAUNCH if end < count else 0.0)
+            launches = 2 if end < count else 1  # at least
+            minimum = seconds + launches * _MIN_LAUNCH + run.bytes / _MAX_RATE
             if minimum >= min(paths[end][0], paths[count][0]):
                 continue
             edge = edge_of(run)
             if edge is not None and seconds + edge[0] < paths[end][0]:
                 paths[end] = seconds + edge[0], (*edges, (run, edge))
     return paths[count]
-
-
-def _min_seconds(run: ModeRun) -> float:
-    """Return a lower bound of the seconds that a kernel takes for a run."""
-    return _MIN_LAUNCH + run.bytes / _MAX_RATE

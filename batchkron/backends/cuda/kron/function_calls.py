@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kron.plan import PreparedMultiply, is_empty, kron_program, kron_scalars
-from batchkron.backends.cuda.runtime.calls import call_workspace, result_check
+from batchkron.backends.cuda.runtime.calls import KnownCalls, call_workspace, result_check
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     cupy,
@@ -20,11 +19,9 @@ from batchkron.backends.cuda.runtime.device import (
     matrix_strides,
     runtime,
 )
-from batchkron.backends.cuda.runtime.launch import BoundedCache
 from batchkron.backends.cuda.tuning.tuning import wanted_tuning
 from batchkron.spec.kron import SUPPORTED_DTYPES, KronSpec, Precision, kron_call
 
-_MAX_CACHED = 256  # layouts of calls that are cached; chosen by hand
 _SEQUENCES = (list, tuple)
 _NUMBERS = (int, float)
 
@@ -149,10 +146,8 @@ class _Layout:
         return True
 
 
-_layouts: BoundedCache[tuple[Any, ...], _Layout | None] = BoundedCache(_MAX_CACHED)
-_addressed: BoundedCache[Hashable, PreparedMultiply | None] = BoundedCache(_MAX_CACHED)
-for _clear in (_layouts.clear, _addressed.clear):
-    forget_by(_clear)
+_layouts = KnownCalls()
+_addressed: dict[Hashable, PreparedMultiply | None] = KnownCalls()
 
 
 def addressed_multiply(

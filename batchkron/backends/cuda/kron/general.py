@@ -22,8 +22,7 @@ from batchkron.backends.cuda.general_kernel import (
     run_steps,
     run_tiling,
 )
-from batchkron.backends.cuda.kernel import Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_RESIDENT_THREADS,

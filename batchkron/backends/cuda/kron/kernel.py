@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Kernel, TimedFamily, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Kernel, LaunchShape, TimedFamily, record
 from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
@@ -48,6 +47,9 @@ class KronFamily(TimedFamily[ModeRun]):
         arguments: Array | None = None,
     ) -> Kernel:
         """Return a kernel: of all modes in turn, with `KronArguments`, if nothing else is said."""
+        if arguments is None:
+            layout = kron_arguments(run.dtype, len(run.inputs))
+            arguments = record(layout, L=run.L, R=run.R, alpha=1)
         first = run.first
         return Kernel(
             self,
@@ -55,17 +57,11 @@ class KronFamily(TimedFamily[ModeRun]):
             variant,
             program,
             launch,
-            _arguments(run) if arguments is None else arguments,
+            arguments,
             self.estimate(run, variant, device),
             tuple(range(first, first + len(run.inputs))) if modes is None else modes,
             tile,
         )
-
-
-def _arguments(run: ModeRun) -> Array:
-    """Return a record of the C++ struct KronArguments with the sizes of a run, and alpha 1."""
-    layout = kron_arguments(run.dtype, len(run.inputs))
-    return record(layout, L=run.L, R=run.R, alpha=1)
 
 
 @cache

@@ -25,11 +25,10 @@ from batchkron.backends.cuda.estimates import (
     share_of_memory,
     slowest,
 )
-from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Kernel, LaunchShape
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits, resident_blocks
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.steps import ModeRun
 
 
@@ -228,9 +227,8 @@ def _words(elements: int, row: int, pack: int) -> float:
 
 
 def _program(run: ModeRun, cut: PanelCut, resident: int) -> Program:
-    sizes = *run.inputs, *run.outputs, flag(run.R == 1), cut.fibres, cut.results, cut.depth
+    sizes = *run.inputs, *run.outputs, run.R == 1, cut.fibres, cut.results, cut.depth
     share = cut.rows, cut.columns, cut.threads, cut.stages, resident
-    return Program(
-        "cuda/kron/panels.cuh",
-        template_type("kron_panels", SCALARS[run.dtype], template_type("PanelCut", *sizes, *share)),
+    return device_program(
+        "kron/panels", "kron_panels", run.dtype, template_type("PanelCut", *sizes, *share)
     )

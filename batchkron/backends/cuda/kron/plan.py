@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import forget_by, forget_plans
+from batchkron.backends.cuda.kernel_family import forget_plans, forgotten
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.program import KronProgram, Load
 from batchkron.backends.cuda.kron.registers.variants import MAX_FACTOR_SIZE, factor_words
@@ -51,10 +51,7 @@ _MAX_CACHED_PLANS = 64  # largest number of prepared calls that a product keeps;
 
 
 def _kernels(spec: KronSpec, constant: bool, device: int) -> tuple[Kernel, ...]:
-    """Return the tuned kernels if there are some, else those with the smallest estimated time.
-
-    ``constant``: whether factors may lie in a kernel's constant memory.
-    """
+    """Return the tuned kernels if there are some, else those with the smallest estimated time."""
     if is_tuned():  # imported only then, to keep the start of other processes short
         from batchkron.backends.cuda.kron.tuned import planned_kernels
 
@@ -86,6 +83,7 @@ def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) ->
             forget_plans()
 
 
+@forgotten
 @lru_cache(maxsize=1024)
 def kron_program(spec: KronSpec, device: int) -> KronProgram:
     """Return kernels that read their factors from memory, shared by all plans of a spec."""
@@ -96,9 +94,6 @@ def kron_program(spec: KronSpec, device: int) -> KronProgram:
 def _load_shared(kernel: Kernel, device: int) -> Any:
     """Return a kernel that reads its factors from memory."""
     return load_kernel(kernel.program, device)
-
-
-forget_by(kron_program.cache_clear)
 
 
 class _OwnKernels:
@@ -250,21 +245,14 @@ class KronPlan:
             _tune(spec, False, device, wanted_tuning())
             program = kron_program(spec, device)
             prepared = _Prepared(program, factors, spec.dtype, device, self._workspaces)
-            if previous is None:
-                prepared.run(x.data.ptr, out.data.ptr, 0, kron_scalars(spec.dtype, alpha, 0))
-            else:
-                scalars = kron_scalars(spec.dtype, alpha, beta)
-                prepared.run(x.data.ptr, out.data.ptr, previous.data.ptr, scalars)
+            added = (0, 0) if previous is None else (previous.data.ptr, beta)
+            scalars = kron_scalars(spec.dtype, alpha, added[1])
+            prepared.run(x.data.ptr, out.data.ptr, added[0], scalars)
 
 
 def is_empty(spec: KronSpec) -> bool:
     """Whether a product has no vectors or a size of zero."""
     return 0 in (spec.outer, spec.inner, *spec.inputs, *spec.outputs)
-
-
-def kron_plan(spec: KronSpec) -> KronPlan:
-    """Return a plan of a multiply by one Kronecker product, with its own workspace."""
-    return KronPlan(spec)
 
 
 @lru_cache(maxsize=256)
@@ -415,10 +403,7 @@ def kron_product(
     precision: Precision | None = None,
     known: KronProduct | None = None,
 ) -> KronProduct:
-    """Return the product with these factors, host arrays of one dtype, or sizes of identities.
-
-    It is the known one, of the same shapes, with new factors.
-    """
+    """Return the product with these factors: the known one, of the same shapes, with new values."""
     if known is None:
         return KronProduct(factors, precision)
     known.set_values(factors)

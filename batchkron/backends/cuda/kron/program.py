@@ -43,10 +43,7 @@ class KronProgram:
 
     @property
     def bytes(self) -> int:
-        """Bytes of workspace that a run needs.
-
-        Intermediate results come first, then buffers of kernels that do not fit in shared memory.
-        """
+        """Bytes of workspace of a run: intermediate results, then buffers of kernels."""
         own = max(kernel.launch.workspace for kernel in self.kernels)
         return self._buffers * self._intermediate + own
 
@@ -80,10 +77,7 @@ def _step(
     workspace: Place,
     factors: Sequence[Place],
 ) -> LaunchStep:
-    """Return the launch of a kernel for factors with these strides.
-
-    ``vectors``: the places of x, y and, if there is one, of what is added to y.
-    """
+    """Return a kernel's launch; ``vectors``: the places of x, y and of what is added, if any."""
     arguments, shape = kernel.arguments.copy(), kernel.launch
     in_steps = "steps" in (arguments.dtype.names or ())  # of the general kernel
     record = arguments["steps"] if in_steps else arguments

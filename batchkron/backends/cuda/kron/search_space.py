@@ -1,6 +1,6 @@
 """The search space of autotuning for Kron-Matmuls: runs of modes, a family and variant for each.
 
-Pure arithmetic on sizes, no device needed. "The rule" is the choice that is used without tuning.
+"The rule" is the choice that is used without tuning.
 """
 
 from __future__ import annotations

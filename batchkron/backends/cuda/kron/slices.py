@@ -18,11 +18,10 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
-from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Kernel, LaunchShape
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, shared_bytes_for_blocks
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.steps import ModeRun
 
 _THREADS = 256  # threads of a thread block
@@ -220,10 +219,7 @@ def _kept_bytes(run: ModeRun, tile: SliceTile, held: int) -> int:
 
 
 def _divided(sizes: tuple[int, ...], products: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """Divide sizes so that the last parts have these ``products``; return the rest and the parts.
-
-    None if that is not possible.
-    """
+    """Return the rest of sizes and last parts with these products; None if that is not possible."""
     found, high = [], len(sizes)
     for product in reversed(products):
         low, size = high, 1
@@ -248,7 +244,6 @@ def _program(run: ModeRun, tile: SliceTile, variant: SliceVariant) -> Program:
         inner = template_type("InnerEights" if eights else "InnerSixteens", *map(one, tile.inner))
     outer = template_type("OuterEights" if eights else "OuterSixteen", *map(one, tile.outer))
     modes = one(tile.lead) if tile.lead else _NO_LEAD, outer, inner
-    return Program(
-        "cuda/kron/slices.cuh",
-        template_type("kron_slices", SCALARS[run.dtype], *modes, variant.slots, variant.held),
+    return device_program(
+        "kron/slices", "kron_slices", run.dtype, *modes, variant.slots, variant.held
     )

@@ -19,18 +19,13 @@ from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.protocol import Owners
 from batchkron.spec.kron import Array
 
-__all__ = ["MAX_OWNERS", "spread_arguments", "spread_kernel"]
-
 MAX_OWNERS = 64  # chosen by hand: 512 bytes of a kernel's arguments, of which there are 4096
 _MAX_VECTORS = 1 << 31  # their numbers have 32 bits in the kernel
 _WORD = 16  # bytes
 
 
 def spread_kernel(kernel: Kernel, owners: int, device: DeviceLimits) -> Kernel | None:
-    """Return the kernel that spreads its results over owners, None if there is none.
-
-    The last pass has to be along the run's first mode, and to write to the array.
-    """
+    """Return the kernel that spreads its results; None unless it ends with the first mode."""
     family, run = kernel.family, kernel.work
     if not isinstance(family, Fibres) or not 0 < owners <= MAX_OWNERS or run.L >= _MAX_VECTORS:
         return None

@@ -76,10 +76,7 @@ def kron_words(spec: KronSpec, constant: bool) -> str:
 
 
 def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[Kernel, ...]:
-    """Return the tuned kernels if the store has some, else the rule's.
-
-    ``constant``: whether factors may lie in a kernel's constant memory.
-    """
+    """Return the tuned kernels if the store has some, else the rule's."""
     case = KronCase(product_of(spec, constant), device_limits(device))
     if enabled(FAMILIES) != FAMILIES:
         return case.fastest()  # what is stored may have a family that is switched off
@@ -92,10 +89,7 @@ def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[Kernel
 def tune_kron(
     spec: KronSpec, constant: bool, device: int, prepare: Prepare, tuning: Tuning
 ) -> bool:
-    """Search the kernels of a Kron-Matmul if that was not done before; return whether it was done.
-
-    ``prepare`` returns a function that runs kernels with factors on the device.
-    """
+    """Search a Kron-Matmul's kernels, run by ``prepare``, unless that was done; say if so."""
     case = KronCase(product_of(spec, constant), device_limits(device))
     key, shape = kron_key(spec, constant, device_name(device)), kron_words(spec, constant)
     if is_searched(key, shape, tuning):
@@ -119,10 +113,7 @@ def tune_kron(
 
 
 def random_factors(spec: KronSpec) -> list[Array]:
-    """Return host factors, scaled so that the norm of a vector stays about the same.
-
-    In place of identities that are too large to be multiplied by, there are numbers.
-    """
+    """Return host factors that keep a vector's norm; numbers in the place of large identities."""
     shapes = list(zip(spec.outputs, spec.inputs, strict=True))
     for mode, skipped in enumerate(spec.skipped):
         if skipped and spec.inputs[mode] > MAX_MULTIPLIED_IDENTITY:

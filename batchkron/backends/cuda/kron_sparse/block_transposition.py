@@ -1,6 +1,6 @@
 """The kernel that transposes many small matrices, each in its place.
 
-It is ``csrc/cuda/kron_sparse/transpose_blocks.cuh``. No device is needed here.
+It is ``csrc/cuda/kron_sparse/transpose_blocks.cuh``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, common_pack
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits, round_up
-from batchkron.backends.cuda.runtime.program import Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 
 # Numbers below were chosen by hand.
 _THREADS = 256  # of a thread block
@@ -60,9 +59,10 @@ def block_transposition(
     least = min(largest, -(-tile * width // (_THREADS * (_WRITTEN if to_long else _READ))))
     # ``row``: places from one column to the next in shared memory, a multiple of the second pack
     other, row = _arrangement(tile, width, itemsize, side, least, largest)
-    options = length, width, tile, row, _THREADS, side, other, flag(to_long)
-    expression = template_type("kron_sparse_transpose_blocks", ELEMENTS[itemsize], *options)
-    program = Program("cuda/kron_sparse/transpose_blocks.cuh", expression)
+    options = length, width, tile, row, _THREADS, side, other, to_long
+    program = device_program(
+        "kron_sparse/transpose_blocks", "kron_sparse_transpose_blocks", ELEMENTS[itemsize], *options
+    )
     tiles = -(-blocks // max(1, tile // length)) * -(-length // tile)
     most_blocks = min(tiles, _BLOCKS * device.multiprocessors)
     launch = LaunchShape(most_blocks, _THREADS, 1, row * width * itemsize)

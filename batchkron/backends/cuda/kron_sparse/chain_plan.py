@@ -38,15 +38,6 @@ from batchkron.backends.cuda.runtime.device import device_limits
 from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.backends.cuda.runtime.launch import LaunchSequence, LaunchStep, Place
 
-__all__ = [
-    "ChainGradients",
-    "ChainLayout",
-    "ChainProduct",
-    "FactorLayout",
-    "chain_gradients",
-    "chain_product",
-]
-
 _ALIGNMENT = 256  # bytes, that of torch's tensors
 
 
@@ -121,10 +112,7 @@ class _Steps:
         ending: Ending = "none",
         of_ending: tuple[Place, ...] = (),
     ) -> bool:
-        """Multiply by one matrix; ``alignment``: of the address of x.
-
-        Returns whether the kernel does what an ending says: there is one only for single kernels.
-        """
+        """Multiply by a matrix; return whether the kernel does the ending, as single ones can."""
         layout = self.layout
         a, b, c, d = check_pattern(factor.pattern)
         vectors = (1, layout.count) if layout.last else (layout.count, 1)

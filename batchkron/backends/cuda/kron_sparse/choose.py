@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 from batchkron.backends.cuda.kernel import chosen_kernel, fastest_choice
-from batchkron.backends.cuda.kernel_family import enabled, forget_by, is_enabled
+from batchkron.backends.cuda.kernel_family import enabled, forgotten, is_enabled
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LIBRARY, library_product
@@ -19,12 +19,10 @@ from batchkron.backends.cuda.kron_sparse.transposed import (
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
 
+@forgotten
 @lru_cache(maxsize=1024)
 def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True) -> Way:
-    """Return what takes the least estimated time for y = A x; LookupError if nothing may be taken.
-
-    ``plain``: it need neither scale nor accumulate.
-    """
+    """Return what takes least for y = A x, without scalars if ``plain``; LookupError if nothing."""
     ways: list[Way | None] = [_fastest(shape, device)]
     if plain and is_enabled(TRANSPOSED):
         ways.append(
@@ -36,6 +34,7 @@ def fastest_way(shape: SparseShape, device: DeviceLimits, *, plain: bool = True)
     return min(possible, key=seconds_of)
 
 
+@forgotten
 @lru_cache(maxsize=1024)
 def _fastest(shape: SparseShape, device: DeviceLimits, zeros: bool = True) -> DirectWay | None:
     """``zeros``: whether values may be stored with the zeros of the matrix."""
@@ -44,7 +43,3 @@ def _fastest(shape: SparseShape, device: DeviceLimits, zeros: bool = True) -> Di
     if choice is None or (library is not None and library.seconds < choice[0]):
         return library
     return chosen_kernel(choice, shape, device)
-
-
-forget_by(fastest_way.cache_clear)
-forget_by(_fastest.cache_clear)

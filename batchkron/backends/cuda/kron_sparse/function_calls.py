@@ -8,9 +8,9 @@ already. All other calls are validated first.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
-from batchkron.backends.cuda.kernel_family import forget_by
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.kernel import (
@@ -27,7 +27,7 @@ from batchkron.backends.cuda.kron_sparse.plan import (
     prepared_product,
 )
 from batchkron.backends.cuda.kron_sparse.stored import are_stored, store_kernel, stored_shape
-from batchkron.backends.cuda.runtime.calls import call_workspace, result_check
+from batchkron.backends.cuda.runtime.calls import KnownCalls, call_workspace, result_check
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
@@ -38,11 +38,9 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     runtime,
 )
-from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
+from batchkron.backends.cuda.runtime.launch import Launch, batch_scalars
 from batchkron.spec.kron import Precision, check_precision
 from batchkron.spec.kron_sparse import check_layout, pattern_of, split_vectors
-
-_MAX_CACHED = 256  # layouts of calls that are cached; chosen by hand
 
 
 def fast_kron_sparse_multiply(
@@ -110,10 +108,7 @@ class _Call:
         self._plain = batch_scalars(sum_dtype(name))(1, False)
 
     def run(self, values: int, x: int, out: Any) -> DeviceArray | None:
-        """Return the product, in ``out`` unless that is None; values and x are addresses.
-
-        It does nothing and returns None if ``out`` does not fit, or may overlap an input.
-        """
+        """Return the product, in ``out`` unless that is None; None where ``out`` does not fit."""
         if out is None:
             result = cupy.ndarray(self.shape, self.dtype)
             target = result.data.ptr
@@ -181,17 +176,8 @@ class StoredValues:
         return self._copy
 
 
-_calls: BoundedCache[tuple[Any, ...], _Call | None] = BoundedCache(_MAX_CACHED)
-_values: BoundedCache[tuple[Any, ...], StoredValues] = BoundedCache(_MAX_CACHED)
-forget_by(_calls.clear)
-
-
-def known_values(*layout: Any) -> StoredValues:
-    """Return what `StoredValues` makes of these arguments, made before if possible."""
-    known = _values.get(layout)
-    if known is None:
-        known = _values[layout] = StoredValues(*layout)
-    return known
+_calls = KnownCalls()
+known_values = lru_cache(maxsize=256)(StoredValues)
 
 
 def _planned(
@@ -220,7 +206,7 @@ def multiply_kron_sparse(
     y: DeviceArray,
     outer: int,
     inner: int,
-    precision: Precision | None,
+    precision: Precision | None = None,
 ) -> None:
     """Write the product with values (a, b, c, d) on the device to y."""
     device = current_device()

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
-from batchkron.backends.cuda.kernel_family import LaunchShape
-from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily, SparseShape
+from batchkron.backends.cuda.kernel import LaunchShape
+from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily, SparseLaunch, SparseShape
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 
 _RESULTS = (1, 4, 8)  # choices for the sums of a thread
@@ -44,13 +44,10 @@ class General(SparseFamily):
         """Return the variant itself, None if there is no such kernel."""
         return variant if variant.results in _RESULTS else None
 
-    def work(
-        self, shape: SparseShape, variant: GeneralVariant, device: DeviceLimits
-    ) -> SimpleNamespace | None:
-        """Count what the kernel of a variant does; None if there is no such kernel."""
-        tile = self.tile(shape, variant, device)
-        if tile is None:
-            return None
+    def counts(
+        self, shape: SparseShape, tile: GeneralVariant, device: DeviceLimits
+    ) -> SimpleNamespace:
+        """Count what a kernel does."""
         results = tile.results
         threads = shape.columns * shape.a * shape.d * ceil_div(shape.b, results)
         words = ceil_div(shape.itemsize, 4)
@@ -82,7 +79,7 @@ class General(SparseFamily):
 
     def launch(
         self, shape: SparseShape, tile: GeneralVariant, device: DeviceLimits
-    ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
+    ) -> SparseLaunch:
         """Return template arguments, launch and tiles: a thread for some results, within limits."""
         threads = shape.columns * shape.a * shape.d * ceil_div(shape.b, tile.results)
         blocks = min(ceil_div(threads, _THREADS), _BLOCKS * device.multiprocessors)

@@ -6,15 +6,15 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Kernel, TimedFamily, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Kernel, LaunchShape, TimedFamily, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import SCALARS, device_program
 
 WORD = 16  # bytes that a thread reads or writes at once, at most
 
@@ -103,6 +103,9 @@ def common_pack(most: int, number: int) -> int:
     return math.gcd(most, number)
 
 
+SparseLaunch = tuple[tuple[object, ...], LaunchShape, tuple[int, int]]
+
+
 class SparseFamily(TimedFamily[SparseShape]):
     """A `TimedFamily` for Kronecker-sparse matrices, of ``csrc/cuda/kron_sparse``.
 
@@ -118,10 +121,17 @@ class SparseFamily(TimedFamily[SparseShape]):
         """Return what a variant is compiled for, None if it does not fit."""
 
     @abstractmethod
-    def launch(
-        self, shape: SparseShape, tile: Any, device: DeviceLimits
-    ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
+    def counts(self, shape: SparseShape, tile: Any, device: DeviceLimits) -> SimpleNamespace:
+        """Count what a kernel does, for `seconds`."""
+
+    @abstractmethod
+    def launch(self, shape: SparseShape, tile: Any, device: DeviceLimits) -> SparseLaunch:
         """Return template arguments, launch, and the arguments ``tiles`` and ``together``."""
+
+    def work(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> Any:
+        """Count what the kernel of a variant does; None if it does not fit."""
+        tile = self.tile(shape, variant, device)
+        return None if tile is None else self.counts(shape, tile, device)
 
     def kernel(self, shape: SparseShape, variant: Any, device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
@@ -138,10 +148,12 @@ class SparseFamily(TimedFamily[SparseShape]):
             alpha=1,
         )
         seconds = self.estimate(shape, variant, device)
-        expression = template_type(
-            f"kron_sparse_{self.name}", SPARSE_SCALARS[shape.dtype], *options
+        program = device_program(
+            f"kron_sparse/{self.name}",
+            f"kron_sparse_{self.name}",
+            SPARSE_SCALARS[shape.dtype],
+            *options,
         )
-        program = Program(f"cuda/kron_sparse/{self.name}.cuh", expression)
         return Kernel(self, shape, variant, program, launch, arguments, seconds, tile=tile)
 
 

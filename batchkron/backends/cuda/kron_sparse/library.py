@@ -12,7 +12,7 @@ The estimated time of products (m, n, k) is
     launches + slowest(multiply-adds / rate, bytes / memory rate)
 
 where rates are lower if sizes are no whole words of 16 bytes. A multiprocessor computes a tile of a
-result or, of a single product, a piece of its sums. No device is needed here.
+result or, of a single product, a piece of its sums.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ _MAX_EXPANDED = 1 << 28  # bytes of values with their zeros; chosen by hand
 
 @dataclass(frozen=True, slots=True)
 class LibraryProduct:
-    """A product by cuBLAS, which may scale and accumulate.
-
-    ``seconds`` is the estimated time.
-    """
+    """A product by cuBLAS, which may scale and accumulate, and its estimated seconds."""
 
     shape: SparseShape
     products: MatrixProducts
@@ -59,10 +56,7 @@ LIBRARY = "kron_sparse.library"
 def library_product(
     shape: SparseShape, device: DeviceLimits, zeros: bool = True
 ) -> LibraryProduct | None:
-    """Return the fastest product by cuBLAS, None where that cannot take the vectors as they are.
-
-    ``zeros``: whether values may be stored with the zeros of the matrix.
-    """
+    """Return the fastest product by cuBLAS, of values with zeros if these may be; None if none."""
     if not device.has_matrix_library or shape.dtype not in DTYPES or shape.products:
         return None
     possible = [
@@ -97,10 +91,7 @@ def _products(shape: SparseShape) -> Iterator[tuple[MatrixProducts, Stored]]:
 
 
 def _along_last_axis(shape: SparseShape, row: int = 0) -> MatrixProducts:
-    """Return the products y = x B of x and y stored as columns of ``inner`` elements.
-
-    ``row``: elements of a row of the values, if not those of "blocks".
-    """
+    """Return the products y = x B; ``row``: elements of a row of values, if not of "blocks"."""
     a, b, c, d, inner = shape.a, shape.b, shape.c, shape.d, shape.inner
     row = row or stored_row(c, shape.itemsize)
     of_j = inner, b * row, inner

@@ -10,27 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from batchkron.backends.cpu.native import DeviceCall
 from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import forget_by
+from batchkron.backends.cuda.kernel_family import forgotten
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
-from batchkron.backends.cuda.kron_sparse.kernel import (
-    WORD,
-    SparseShape,
-    Stored,
-    sum_dtype,
-)
+from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape, Stored, sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.kron_sparse.transposed import DirectWay, Way, stored_of, workspace_of
 from batchkron.backends.cuda.runtime.calls import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
-    check_device,
     cupy,
     current_device,
     device_errors,
@@ -39,7 +34,6 @@ from batchkron.backends.cuda.runtime.device import (
     upload,
 )
 from batchkron.backends.cuda.runtime.launch import (
-    BoundedCache,
     FastPath,
     LaunchSequence,
     LaunchStep,
@@ -47,8 +41,9 @@ from batchkron.backends.cuda.runtime.launch import (
     batch_scalars,
 )
 from batchkron.backends.cuda.runtime.matrix_library import LibraryMultiply
+from batchkron.backends.cuda.runtime.plan import LinearPlan
 from batchkron.spec.kron import Array, Precision
-from batchkron.spec.kron_sparse import Layout, Pattern
+from batchkron.spec.kron_sparse import Pattern
 
 _MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
 
@@ -74,36 +69,28 @@ class PreparedProduct:
         self.launch(stream, taken, scalars if self.takes_scalars else b"")
 
 
-_prepared: BoundedCache[tuple[SparseShape, int, bool], PreparedProduct] = BoundedCache(1024)
-forget_by(_prepared.clear)
-
-
+@forgotten
+@lru_cache(maxsize=1024)
 def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedProduct:
     """Return what is launched for a product that is not empty.
 
     ``plain``: it is y = A x, where what `PreparedProduct.start` takes as scalars need not matter.
     """
-    known = _prepared.get((shape, device, plain))
-    if known is None:
-        limits = device_limits(device)
-        way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
-        launch: DeviceCall | LaunchSequence
-        if isinstance(way, tuple):
-            launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
-        else:
-            launch = _direct(way, device)
-        how = not isinstance(way, tuple), stored_of(way), stored_of(other), workspace_of(way)
-        known = _prepared[shape, device, plain] = PreparedProduct(launch, *how)
-    return known
+    limits = device_limits(device)
+    way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
+    launch: DeviceCall | LaunchSequence
+    if isinstance(way, tuple):
+        launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
+    else:
+        launch = _direct(way, device)
+    how = not isinstance(way, tuple), stored_of(way), stored_of(other), workspace_of(way)
+    return PreparedProduct(launch, *how)
 
 
 def product_steps(
     way: Way, device: int, x: Place, y: Place, values: Place, workspace: Place, *of_ending: Place
 ) -> list[LaunchStep]:
-    """Return the launches of what `fastest_way` found for y = A x, with stored values.
-
-    ``of_ending``: bias and z for a kernel whose product has an ending.
-    """
+    """Return the launches of a way for y = A x; ``of_ending``: bias and z of a kernel's ending."""
     if not isinstance(way, tuple):
         places = [x, y, values, *([workspace] if workspace_of(way) else []), *of_ending]
         return [LaunchStep.of(_direct(way, device), places)]
@@ -143,10 +130,7 @@ def _plain(values: Array) -> Array:
 
 
 def check_pattern(shape: tuple[int, ...]) -> Pattern:
-    """Return the pattern of values after checking that the kernels can count it.
-
-    Raises ValueError if a size is too large.
-    """
+    """Return the pattern of values; ValueError if kernels cannot count a size."""
     pattern = Pattern(*shape)
     if max(pattern) >= _MAX_SIZE:
         raise ValueError(
@@ -155,7 +139,7 @@ def check_pattern(shape: tuple[int, ...]) -> Pattern:
     return pattern
 
 
-class KronSparsePlan(FastPath):
+class KronSparsePlan(LinearPlan):
     """y[o, i, k, j, r] = alpha Σ_l values[i, k, l, j] x[o, i, l, j, r] on one device.
 
     The values are copied to the device when the first kernel asks for them, once for each of the
@@ -163,9 +147,9 @@ class KronSparsePlan(FastPath):
     """
 
     def __init__(self, values: Array, precision: Precision | None = None) -> None:
-        self._device = current_device()
-        super().__init__(self._device)
         self.pattern = check_pattern(values.shape)
+        rows, columns = self.pattern.shape
+        super().__init__(current_device(), values.dtype, (columns,), (rows,))
         self._name = values.dtype.name
         self._products = PRODUCTS[precision] if self._name == "float32" else 0
         self._scalars = batch_scalars(sum_dtype(self._name))
@@ -182,10 +166,7 @@ class KronSparsePlan(FastPath):
             upload([stored_values(_plain(values), how) for how in copies], list(copies.values()))
 
     def values_as(self, stored: Stored) -> DeviceArray:
-        """Return the values on the device, copied on the first request.
-
-        Raises RuntimeError if they have to be copied while a CUDA graph is captured.
-        """
+        """Return the values on the device, copied at first; RuntimeError while capturing."""
         values = self._stored.get(stored)
         if values is None:
             stream = cupy.cuda.get_current_stream()
@@ -200,10 +181,7 @@ class KronSparsePlan(FastPath):
         return values
 
     def _values_for(self, prepared: PreparedProduct) -> DeviceArray:
-        """Return the values on the device, after copying them for all that the vectors may need.
-
-        After one product any other one with such vectors can be captured.
-        """
+        """Return the values on the device, with all copies that graphs of such vectors need."""
         values = self.values_as(prepared.stored)
         is_missing = prepared.also not in self._stored
         if is_missing and not cupy.cuda.get_current_stream().is_capturing():
@@ -221,51 +199,15 @@ class KronSparsePlan(FastPath):
     def _shape(self, outer: int, inner: int, alignment: int) -> SparseShape:
         return SparseShape(*self.pattern, outer, inner, self._name, self._products, alignment)
 
-    def run(
-        self,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
-    ) -> None:
-        """Map x (outer, a c d, inner) to alpha A x, added to y or overwriting it."""
-        check_device(self._device, x, y)
-        with device_errors():
-            if not y.size:
-                return
-            if not x.size:
-                if not accumulate:
-                    y.data.memset_async(0, y.nbytes)
-                return
-            self.start(x.data.ptr, y.data.ptr, outer, inner, alpha, accumulate)
-
-    def start(
+    def _start(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Do what `run` does, for non-empty vectors at the addresses x and y."""
         shape = self._shape(outer, inner, common_alignment(x, y))
         prepared = prepared_product(shape, self._device, alpha == 1 and not accumulate)
         values = self._values_for(prepared)
         stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)
         address, _memory = call_workspace(prepared.workspace) if prepared.workspace else (0, None)
         prepared.start(stream, (x, y, values.data.ptr, address), scalars)
-
-    def fits(self, x: DeviceArray, out: DeviceArray, layout: Layout) -> bool:
-        """Whether plain arrays are vectors x and results of this product, none of them empty."""
-        rows, columns = self.pattern.shape
-        if x.ndim == 0 or x.dtype.name != self._name:
-            return False
-        if layout == "batch-first":
-            return bool(x.shape[-1] == columns and out.shape == (*x.shape[:-1], rows))
-        return bool(x.shape[0] == columns and out.shape == (rows, *x.shape[1:]))
-
-    def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        if not self.fits(x, out, "batch-first"):
-            return None
-        outer = math.prod(x.shape[:-1])
-        return lambda source, target: self.start(source, target, outer, 1, 1, False)
 
 
 class _LastFastPath(FastPath):
@@ -276,7 +218,9 @@ class _LastFastPath(FastPath):
         self._plan = plan
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
-        if not self._plan.fits(x, out, "batch-last"):
+        plan, (rows, columns) = self._plan, self._plan.pattern.shape
+        fits = x.dtype == plan._dtype and x.shape[:1] == (columns,)
+        if not (fits and out.shape == (rows, *x.shape[1:])):
             return None
-        plan, inner = self._plan, math.prod(x.shape[1:])
-        return lambda source, target: plan.start(source, target, 1, inner, 1, False)
+        inner = math.prod(x.shape[1:])
+        return lambda source, target: plan._start(source, target, 1, inner, 1, False)

@@ -12,15 +12,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import (
     SparseFamily,
+    SparseLaunch,
     SparseShape,
     common_pack,
     sum_dtype,
 )
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits
-from batchkron.backends.cuda.runtime.program import flag
 
 _THREADS = 128  # of a thread block
 _BLOCKS = 32  # thread blocks for each multiprocessor; with more, they take several turns
@@ -70,13 +70,10 @@ class Registers(SparseFamily):
         read = shape.c * width * shape.itemsize + 2 * width * of_sum
         return variant if (values + read) // 4 <= _MAX_REGISTERS else None
 
-    def work(
-        self, shape: SparseShape, variant: RegisterVariant, device: DeviceLimits
-    ) -> SimpleNamespace | None:
-        """Count what the kernel of a variant does; None if there is no such kernel."""
-        tile = self.tile(shape, variant, device)
-        if tile is None:
-            return None
+    def counts(
+        self, shape: SparseShape, tile: RegisterVariant, device: DeviceLimits
+    ) -> SimpleNamespace:
+        """Count what a kernel does."""
         b, c, width = shape.b, shape.c, tile.width
         threads = _threads(shape, tile)
         warps = ceil_div(threads, WARP * device.multiprocessors)
@@ -95,10 +92,7 @@ class Registers(SparseFamily):
         )
 
     def seconds(self, work: Any, costs: Any) -> Count:
-        """Return the estimated seconds of one kernel, or of many at once.
-
-        The values wait for ``costs.memory_latency``, and so does each turn.
-        """
+        """Return the estimated seconds; values and each turn wait for ``costs.memory_latency``."""
         total = costs.launch + slowest(
             costs.sharpness,
             costs.memory_latency * work.rounds * (1 + work.turns / 2),
@@ -109,10 +103,10 @@ class Registers(SparseFamily):
 
     def launch(
         self, shape: SparseShape, tile: RegisterVariant, device: DeviceLimits
-    ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
+    ) -> SparseLaunch:
         """Return template arguments, launch and tiles: a thread for some places and vectors."""
         blocks = min(ceil_div(_threads(shape, tile), _THREADS), _BLOCKS * device.multiprocessors)
-        sizes = shape.b, shape.c, tile.width, flag(shape.inner > 1), tile.turns, _THREADS
+        sizes = shape.b, shape.c, tile.width, shape.inner > 1, tile.turns, _THREADS
         return sizes, LaunchShape(blocks, _THREADS, 1, 0), (0, 1)
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, Stored, stored_row
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
-from batchkron.backends.cuda.runtime.program import Program, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 from batchkron.spec.kron import Array
 
 _AXES: dict[Stored, tuple[int, int, int, int]] = {
@@ -102,8 +101,9 @@ def store_kernel(
     tiles = prod(target[:2]) * -(-target[2] // (_THREADS // lanes)) * -(-target[3] // lanes)
     blocks = min(tiles, _BLOCKS * device.multiprocessors)
     launch = LaunchShape(blocks, _THREADS, 1, 0)
-    expression = template_type("kron_sparse_store", SPARSE_SCALARS[dtype], lanes, _THREADS)
-    program = Program("cuda/kron_sparse/store.cuh", expression)
+    program = device_program(
+        "kron_sparse/store", "kron_sparse_store", SPARSE_SCALARS[dtype], lanes, _THREADS
+    )
     return Kernel(STORE, dtype, lanes, program, launch, arguments)
 
 

@@ -5,8 +5,6 @@ find only the d entries of a row together. Here the a matrices (c, d) of each ve
 before the product, and those (d, b) of the results back, some vectors after others, so that the
 workspace stays small. What is between is a product with a d blocks, whose elements lie together.
 This takes three times as many bytes as a product needs.
-
-No device is needed here.
 """
 
 from __future__ import annotations
@@ -109,15 +107,9 @@ TRANSPOSED = "kron_sparse.transposed"
 
 
 def transposed_product(
-    shape: SparseShape,
-    product_for: Callable[[SparseShape], DirectWay | None],
-    device: DeviceLimits,
+    shape: SparseShape, product_for: Callable[[SparseShape], DirectWay | None], device: DeviceLimits
 ) -> TransposedProduct | None:
-    """Return the product in the other order, None where it is of no use or vectors are too long.
-
-    ``product_for`` returns the fastest product of vectors as they are for a shape, None if there is
-    none.
-    """
+    """Return the product in the other order, by ``product_for``; None where it is of no use."""
     is_real = not shape.dtype.startswith("complex")
     if not is_real or shape.inner != 1 or shape.d == 1 or shape.outer < _VECTORS:
         return None

@@ -1,7 +1,7 @@
 """Gradients of the values of a Kronecker-sparse matrix: how the kernel's work is cut.
 
 The kernel is ``csrc/cuda/kron_sparse/gradients.cuh``; where several thread blocks share a sum, the
-kernel ``gram_total`` of ``csrc/cuda/gram/total.cuh`` adds their parts. No device is needed here.
+kernel ``gram_total`` of ``csrc/cuda/gram/total.cuh`` adds their parts.
 
 The estimated time of a kernel is
 
@@ -23,8 +23,7 @@ import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron_sparse.kernel import WORD
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import (
@@ -35,7 +34,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     round_up,
     shared_bytes_for_blocks,
 )
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program
 
 # Numbers below were chosen by hand.
 _OWN = (2, 4, 8)  # rows, and columns, of the sums of a thread
@@ -133,21 +132,17 @@ class GradientCut:
 
 
 def kernel_of(shape: GradientShape, cut: GradientCut, parts: int, seconds: float) -> Kernel:
-    """Return the kernel of a cut; ``seconds``: of a launch and of adding parts.
-
-    The variant is (cut, parts); several parts are in ``launch.workspace``.
-    """
+    """Return the kernel of (cut, parts), its variant; ``seconds`` include adding parts."""
     own = cut.own_rows, cut.own_columns, cut.teams
     options = cut.group, cut.row_threads, cut.column_threads, *own, _DEPTH, _STAGES, cut.blocks
-    scalar = SCALARS[np.dtype(cut.dtype)]
-    expression = template_type("kron_sparse_gradients", scalar, flag(cut.last), *options)
     blocks = prod(cut.tiles(shape)) * parts
     workspace = parts * shape.values * shape.itemsize if parts > 1 else 0
     launch = LaunchShape(blocks, cut.threads, cut.blocks, cut.shared_bytes, workspace)
     sizes = {"a": shape.a, "b": shape.b, "c": shape.c, "d": shape.d}
     each = -(-shape.count // parts)  # vectors of a part; the last one may have fewer
     arguments = record(gradient_arguments(), count=shape.count, each=each, **sizes)
-    program = Program("cuda/kron_sparse/gradients.cuh", expression)
+    types = np.dtype(cut.dtype), cut.last, *options
+    program = device_program("kron_sparse/gradients", "kron_sparse_gradients", *types)
     return Kernel(GRADIENTS, shape, (cut, parts), program, launch, arguments, seconds)
 
 

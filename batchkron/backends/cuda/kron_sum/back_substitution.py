@@ -11,7 +11,7 @@ import numpy as np
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program
 
 THREADS = 128
 """Threads of a thread block; chosen by hand."""
@@ -21,9 +21,8 @@ _BLOCKS_PER_PROCESSOR = 16  # largest number of thread blocks per multiprocessor
 
 def back_substitution_program(dtype: np.dtype[Any], modes: int) -> Program:
     """Return the kernel for complex triangles."""
-    real = SCALARS[dtype.type(0).real.dtype]
-    expression = template_type("back_substitute", real, modes, THREADS)
-    return Program("cuda/kron_sum/back_substitution.cuh", expression)
+    real = dtype.type(0).real.dtype
+    return device_program("kron_sum/back_substitution", "back_substitute", real, modes, THREADS)
 
 
 def back_substitution_blocks(sizes: Sequence[int], inner: int, device: DeviceLimits) -> int:

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import device_program, template_type
 
 _MAX_MODES = 12  # largest number of factors; chosen by hand
 # Smallest vector of a system, in elements; fewer leave most of a warp idle, and batch lists are
@@ -49,20 +48,17 @@ def sum_tiling(sizes: Sequence[int], itemsize: int, limits: DeviceLimits) -> Sum
     if len(sizes) > _MAX_MODES or size < _MIN_ELEMENTS:
         return None
     whole = fibres % WARP == 0 and fibres <= _MAX_BLOCK_THREADS and sizes[0] <= _MAX_THREAD_ELEMENTS
-    threads = fibres if whole else _warps(size, _DEFAULT_THREAD_ELEMENTS)
+    warps = -(-size // (_DEFAULT_THREAD_ELEMENTS * WARP))
+    threads = fibres if whole else min(_MAX_BLOCK_THREADS, warps * WARP)
     tiling = SumTiling(tuple(sizes), threads, -(-size // threads))
     if tiling.held > _MAX_THREAD_ELEMENTS or tiling.elements * itemsize > limits.shared_bytes:
         return None
     return tiling
 
 
-def _warps(size: int, held: int) -> int:
-    return min(_MAX_BLOCK_THREADS, -(-size // (held * WARP)) * WARP)
-
-
 def system_sum_type(dtype: np.dtype[np.generic], tiling: SumTiling) -> str:
     """Return the C++ type that applies a system's Kronecker sum with one thread block."""
-    return template_type("SystemSum", SCALARS[dtype], tiling.threads, *tiling.sizes)
+    return template_type("SystemSum", dtype, tiling.threads, *tiling.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +79,8 @@ def systems_kernel(shape: SumShape, device: DeviceLimits) -> Kernel | None:
     tiling = sum_tiling(shape.sizes, shape.dtype.itemsize, device) if shape.systems else None
     if tiling is None:
         return None
-    types = SCALARS[shape.dtype], system_sum_type(shape.dtype, tiling)
-    program = Program("cuda/kron_sum/systems.cuh", template_type("kron_sum", *types))
+    of_system = system_sum_type(shape.dtype, tiling)
+    program = device_program("kron_sum/systems", "kron_sum", shape.dtype, of_system)
     shared = tiling.elements * shape.dtype.itemsize
     launch = LaunchShape(shape.systems, tiling.threads, 1, shared)
     layout = sum_arguments(shape.dtype, len(shape.sizes))

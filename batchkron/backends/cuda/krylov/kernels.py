@@ -1,4 +1,4 @@
-"""Kernels and launches for the passes of Krylov methods. Nothing here needs a device.
+"""Kernels and launches for the passes of Krylov methods.
 
 If systems are small or many, one thread block owns each system, and passes over single elements
 are fused into one kernel. Otherwise several thread blocks share a system, and each pass is a kernel
@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Family, Kernel
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape
 from batchkron.backends.cuda.kron_sum.systems import SumTiling, system_sum_type
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, device_program, template_type
 from batchkron.backends.krylov_arguments import MAX_SUMS, Stage
 
 # Numbers below were chosen by hand where no source is given.
@@ -87,10 +86,7 @@ def _element_room(threads: int) -> int:
 def _basis_room(
     names: Sequence[str], dtype: np.dtype[np.generic], threads: int, restart: int, staged: bool
 ) -> int:
-    """Return the bytes of shared memory of a kernel that passes over the basis.
-
-    ``staged``: whether a system's small arrays are in it.
-    """
+    """Return the shared bytes of a pass over the basis, small arrays included if ``staged``."""
     warps, reals = threads // 32, _reals(dtype)
     words = warps + 3
     if "GmresProject" in names:
@@ -112,10 +108,7 @@ def _fitting_room(
     staged: bool,
     maximum: int,
 ) -> tuple[int, int]:
-    """Return threads and bytes of shared memory of a pass over the basis that fit.
-
-    Raises ValueError if sums over a basis of ``restart`` vectors do not fit.
-    """
+    """Return threads and shared bytes of a pass over the basis that fit; ValueError if none do."""
     shared = _basis_room(names, dtype, threads, restart, staged)
     while shared > maximum and threads > 32:
         threads //= 2
@@ -154,7 +147,7 @@ def systems_kernel(
         for stage in stages
     )
     of = scalar, system_sum_type(dtype, tiling), kept, count
-    program = Program("cuda/krylov/systems.cuh", template_type("krylov_systems", *of, *work))
+    program = device_program("krylov/systems", "krylov_systems", *of, *work)
     return _kernel(program, systems, tiling.threads, shared)
 
 
@@ -166,10 +159,7 @@ def krylov_kernels(
     restart: int,
     limits: DeviceLimits,
 ) -> list[Kernel]:
-    """Return the kernels of passes, in their order.
-
-    Raises ValueError if sums over a basis of ``restart`` vectors do not fit in shared memory.
-    """
+    """Return the kernels of passes in order; ValueError if ``restart`` vectors do not fit."""
     parts, scalar = parts_of(n, systems, limits.multiprocessors), SCALARS[dtype]
     kernels: list[Kernel] = []
     for group in _groups(names, parts == 1):
@@ -179,7 +169,7 @@ def krylov_kernels(
         threads = _PART_THREADS if parts > 1 else _threads(n, 2, 1024)
         kernel = "krylov_whole" if parts == 1 else "krylov_part"
         passes = (_pass(name, scalar) for name in group)
-        program = Program("cuda/krylov/passes.cuh", template_type(kernel, scalar, threads, *passes))
+        program = device_program("krylov/passes", kernel, scalar, threads, *passes)
         kernels.append(_kernel(program, systems * parts, threads, _element_room(threads)))
     return kernels
 
@@ -200,9 +190,9 @@ def _basis_kernel(
         threads = _PROJECT_THREADS if "GmresProject" in names else _EXTEND_THREADS
     staged = not combines and _basis_room(names, dtype, 32, restart, True) <= maximum
     threads, shared = _fitting_room(names, dtype, threads, restart, staged, maximum)
-    options = [] if combines else [flag(staged)]
-    of = SCALARS[dtype], threads, *options
-    program = Program("cuda/krylov/basis.cuh", template_type(BASIS_KERNELS[tuple(names)], *of))
+    options = [] if combines else [staged]
+    kernel = BASIS_KERNELS[tuple(names)]
+    program = device_program("krylov/basis", kernel, dtype, threads, *options)
     return _kernel(program, systems * parts, threads, shared)
 
 
@@ -227,10 +217,7 @@ def rank_passes(
     restart: int,
     limits: DeviceLimits,
 ) -> list[RankPass]:
-    """Return passes over the n elements that this rank has of each system.
-
-    Raises ValueError if sums over a basis of ``restart`` vectors do not fit in shared memory.
-    """
+    """Return passes over this rank's n elements of each system; ValueError as `krylov_kernels`."""
     parts = parts_of(n, systems, limits.multiprocessors)
     threads = _PART_THREADS if parts > 1 else _threads(n, 2, _PART_THREADS)
     scalar, found = SCALARS[dtype], list[RankPass]()
@@ -255,7 +242,7 @@ def rank_passes(
 
 
 def _rank_kernel(template: tuple[object, ...], blocks: int, threads: int, shared: int) -> Kernel:
-    program = Program("cuda/krylov/ranks.cuh", template_type(str(template[0]), *template[1:]))
+    program = device_program("krylov/ranks", str(template[0]), *template[1:])
     return _kernel(program, blocks, threads, shared)
 
 

@@ -25,7 +25,6 @@ from batchkron.backends.cuda.runtime.device import (
     device_limits,
     ready_stream,
 )
-from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.krylov_arguments import ARGUMENTS, Stage, max_sums
 from batchkron.backends.protocol import Reduction
 from batchkron.spec.kron import Array
@@ -69,15 +68,16 @@ class RankPasses:
         limits = device_limits(self._device)
         passes = rank_passes(names, dtype, n, systems, restart, limits) if systems else []
         self._passes = [
-            (launch_of(first, self._device, 0), self._launch_after(after), name)
+            (
+                launch_of(first, self._device, 0),
+                None if after is None else launch_of(after, self._device, 0),
+                name,
+            )
             for first, after, name in passes
         ]
         count = systems * max_sums(restart, dtype)
         self._sums = cupy.zeros(count)
         self._gathered = cupy.zeros((ranks.size, count))
-
-    def _launch_after(self, kernel: Kernel | None) -> Launch | None:
-        return None if kernel is None else launch_of(kernel, self._device, 0)
 
     def run(self, address: int) -> int:
         """Launch kernels and exchanges on the current stream; arguments may be changed then."""
@@ -127,10 +127,8 @@ def krylov_iterations(
 
 
 @lru_cache(maxsize=256)
-def _passes_on(
-    device: int, names: tuple[str, ...], dtype: np.dtype[Any], n: int, systems: int, restart: int
-) -> Passes:
-    return Passes(names, dtype, n, systems, restart)
+def _passes_on(device: int, *of: Any) -> Passes:
+    return Passes(*of)
 
 
 def krylov_passes(
@@ -162,10 +160,7 @@ class Reader:
         self._memory: Any = np.empty(0, np.uint8)
 
     def __call__(self, array: DeviceArray) -> Array:
-        """Return a host copy of a contiguous array, made in the order of the current stream.
-
-        It is valid until the next call.
-        """
+        """Return a host copy, in the current stream's order, valid until the next call."""
         if self._memory.nbytes < array.nbytes:
             pinned = cupy.cuda.alloc_pinned_memory(array.nbytes)
             self._memory = np.frombuffer(pinned, np.uint8, array.nbytes)

@@ -31,13 +31,10 @@ _changing = threading.Lock()
 
 
 class KnownCalls(BoundedCache[Hashable, Any]):
-    """What calls of a function launch, by their layouts: forgotten with all plans.
+    """What calls launch, by layouts, forgotten with all plans; who makes one holds ``making``."""
 
-    A thread holds ``making`` while it makes one.
-    """
-
-    def __init__(self, limit: int = _MAX_KNOWN) -> None:
-        super().__init__(limit)
+    def __init__(self) -> None:
+        super().__init__(_MAX_KNOWN)
         self.making = threading.Lock()
         forget_by(self.clear)
 
@@ -90,10 +87,7 @@ def kept_plans(make: Callable[Arguments, Plan]) -> Callable[Arguments, Plan]:
 def result_check(
     shape: tuple[int, ...], dtype: np.dtype[Any], device: int
 ) -> Callable[[Any], bool]:
-    """Return a function that says whether a call can use an array as it is, given anything.
-
-    It can if that is a C-contiguous CuPy array of this shape and dtype on this device.
-    """
+    """Return a function that says if a thing is such a C-contiguous array of CuPy."""
     # The check runs in each call, and a closure's names are found faster than attributes.
     kind = cupy.ndarray
     strides = tuple(dtype.itemsize * math.prod(shape[k + 1 :]) for k in range(len(shape)))

@@ -1,7 +1,6 @@
 """Registers and stack of a compiled kernel, read from its machine code (a cubin, an ELF file).
 
-No device is needed. NVIDIA does not document the format; the names below are those that
-``cuobjdump -elf`` prints.
+NVIDIA does not document the format; the names below are those that ``cuobjdump -elf`` prints.
 """
 
 from __future__ import annotations

@@ -35,37 +35,7 @@ except ImportError as error:
         "(or 'batchkron[cuda12]' where the driver is older)"
     ) from error
 
-__all__ = [
-    "DeviceArray",
-    "Workspaces",
-    "can_launch_early",
-    "capture_number",
-    "check_device",
-    "compile_program",
-    "cupy",
-    "current_device",
-    "device_errors",
-    "device_limits",
-    "device_name",
-    "driver_context",
-    "driver_launch",
-    "empty",
-    "keep_code",
-    "load_code",
-    "load_kernel",
-    "matrix_strides",
-    "moves",
-    "nccl_module",
-    "note_move",
-    "options_for",
-    "place",
-    "prefer_shared_memory",
-    "prepare_thread",
-    "ready_stream",
-    "runtime",
-    "upload",
-    "use_device",
-]
+__all__ = ["cupy", "device_errors", "runtime"]  # imported from here by others
 
 DeviceArray = Any  # a cupy.ndarray; CuPy has no type hints
 # Compute capabilities are given times ten, as in sm_90.
@@ -163,10 +133,7 @@ def driver_launch() -> tuple[int, Callable[[int], None]]:
 
 
 def driver_context() -> tuple[int, int, int]:
-    """Return the addresses of cuCtxGetCurrent and cuCtxSetCurrent, and the context's handle.
-
-    The context is that of the current device.
-    """
+    """Return the addresses of cuCtxGetCurrent and cuCtxSetCurrent, and the current context."""
     runtime.memGetInfo()  # makes it current
     found, names = ctypes.c_void_p(), ("cuCtxGetCurrent", "cuCtxSetCurrent")
     error = _driver().cuCtxGetCurrent(ctypes.byref(found))
@@ -187,10 +154,7 @@ def capture_number(stream: int) -> int:
 
 
 def current_device() -> int:
-    """Return the number of CuPy's current device.
-
-    Raises BackendUnavailableError if there is none.
-    """
+    """Return the number of CuPy's current device; BackendUnavailableError if there is none."""
     try:
         return int(runtime.getDevice())
     except Exception:
@@ -199,11 +163,7 @@ def current_device() -> int:
 
 
 def use_device(number: int) -> int:
-    """Make a device the calling thread's current one, and return its number.
-
-    ``number``: any number: modulo that of the devices that the process sees. Raises
-    BackendUnavailableError if there is no device.
-    """
+    """Make a device, any number modulo their count, the thread's current one; return its number."""
     with device_errors():
         device = number % int(runtime.getDeviceCount())
         cupy.cuda.Device(device).use()
@@ -211,10 +171,7 @@ def use_device(number: int) -> int:
 
 
 def nccl_module() -> Any:
-    """Return CuPy's module of NCCL.
-
-    Raises BackendUnavailableError if it finds no NCCL.
-    """
+    """Return CuPy's module of NCCL; BackendUnavailableError if it finds none."""
     try:
         from cupy.cuda import nccl
 
@@ -243,10 +200,7 @@ def note_move() -> None:
 
 
 def moves() -> int:
-    """Return the number of calls of `note_move`.
-
-    CUDA graphs that were captured at a smaller number may still read the old addresses.
-    """
+    """Return the number of calls of `note_move`: graphs of a smaller one may read old addresses."""
     return _moves
 
 
@@ -314,10 +268,7 @@ _compiling = threading.Lock()
 
 
 def _load(program: Program, device: int) -> tuple[Any, Any]:
-    """Return the kernel as a CuPy function on one device, and its module.
-
-    The module is newly loaded, so its constant memory belongs to the caller alone.
-    """
+    """Return the kernel as a CuPy function, and its new module, which only the caller has."""
     options = options_for(device)
     key = program_key(program, device_sources(), options, _compiler())
     return load_code(cached_kernel(key, lambda: compile_program(program, options)), device)
@@ -329,10 +280,7 @@ def options_for(device: int) -> tuple[str, ...]:
 
 
 def load_code(kernel: CompiledKernel, device: int) -> tuple[Any, Any]:
-    """Return machine code as a CuPy function and its module.
-
-    The function may use as much dynamic shared memory as the device allows.
-    """
+    """Return machine code as a CuPy function with all shared memory, and its module."""
     module = cupy.cuda.function.Module()
     module.load(kernel.code)
     function = module.get_function(kernel.name)
@@ -367,10 +315,7 @@ def load_kernel(program: Program, device: int) -> Any:
 
 
 class ConstantKernel:
-    """A kernel whose module has factors in constant memory, which no other object shares.
-
-    ``code`` is its machine code if that is compiled already.
-    """
+    """A kernel of a module of its own, with factors in constant memory; ``code`` if compiled."""
 
     def __init__(self, program: Program, device: int, code: CompiledKernel | None = None) -> None:
         with _compiling, device_errors():
@@ -379,10 +324,7 @@ class ConstantKernel:
             self._constants = self._module.get_global_var("constant_factors")
 
     def set_constants(self, values: Array) -> None:
-        """Overwrite the constants; afterwards any stream may use them.
-
-        The caller must have waited for all work that reads the old ones.
-        """
+        """Overwrite the constants, for any stream, when all work that reads them has ended."""
         with device_errors():
             runtime.memcpy(
                 self._constants, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice
@@ -404,10 +346,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
 
 
 def check_device(device: int, *arrays: DeviceArray) -> None:
-    """Check that ``device`` is the current device and that all arrays are on it.
-
-    Raises TypeError if another device is the current one, or an array is on another device.
-    """
+    """Raise TypeError unless ``device`` is the current one and all arrays are on it."""
     current = current_device()
     if current != device:
         raise TypeError(
@@ -530,11 +469,7 @@ class Workspaces:
         return cupy.ndarray((elements,), dtype, memptr=memory)
 
     def _memory(self, size: int) -> Any:
-        """Return memory for the current stream: the same as before if that is large enough.
-
-        Raises RuntimeError if the stream captures a CUDA graph and its memory so far is not large
-        enough.
-        """
+        """Return the current stream's memory; RuntimeError if there is too little in a capture."""
         stream = cupy.cuda.get_current_stream()
         key = (current_device(), int(stream.ptr))
         if (own := graph_memory()) is not None:

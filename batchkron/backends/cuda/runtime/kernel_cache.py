@@ -52,10 +52,7 @@ _records: list[KernelRecord] = []
 
 @contextmanager
 def recorded_kernels() -> Iterator[KernelRecord]:
-    """Record the kernels that any thread requests from the cache inside a ``with`` block.
-
-    Kernels that this process has loaded before are not requested again.
-    """
+    """Record the kernels that any thread requests from the cache, not those loaded before."""
     record = KernelRecord()
     _records.append(record)
     try:
@@ -98,11 +95,7 @@ def is_tuned() -> bool:
 
 
 def cached_kernel(key: str, compile_kernel: Callable[[], CompiledKernel]) -> CompiledKernel:
-    """Return the kernel of ``key`` from the cache, or compile it and store it there.
-
-    ``key``: hash of everything that determines the compiled code, see `program.program_key`;
-    ``compile_kernel``: compiles the kernel; called only if the cache does not have it.
-    """
+    """Return the kernel of ``key`` (`program_key`) from the cache, or compile and store it."""
     try:
         folder = private_folder()
     except (OSError, RuntimeError) as error:

@@ -29,11 +29,22 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(dict[Key, Value]):
-    """A cache of prepared launches, such as an operator's by shape; it is emptied when full."""
+    """A cache of prepared launches, such as an operator's by shape; it is emptied when full.
 
-    def __init__(self, limit: int = _MAX_CACHED_CALLS) -> None:
+    ``make(*key)``, or ``make(key)`` if the key is no tuple, returns what is asked for and missing.
+    """
+
+    def __init__(
+        self, limit: int = _MAX_CACHED_CALLS, make: Callable[..., Value] | None = None
+    ) -> None:
         super().__init__()
-        self._limit = limit
+        self._limit, self._make = limit, make
+
+    def __missing__(self, key: Key) -> Value:
+        if self._make is None:
+            raise KeyError(key)
+        value = self[key] = self._make(*key) if isinstance(key, tuple) else self._make(key)
+        return value
 
     def __setitem__(self, key: Key, value: Value) -> None:
         if len(self) >= self._limit:

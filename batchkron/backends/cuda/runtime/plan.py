@@ -9,11 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.device import (
-    DeviceArray,
-    check_device,
-    device_errors,
-)
+from batchkron.backends.cuda.runtime.device import DeviceArray, check_device, device_errors
 from batchkron.backends.cuda.runtime.launch import FastPath
 
 

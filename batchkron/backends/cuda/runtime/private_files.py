@@ -17,10 +17,7 @@ _SAFE_OPEN_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLO
 
 
 def check_private(status: os.stat_result, path: Path) -> None:
-    """Check that this user owns a file or folder and nobody else may write to it.
-
-    Raises PermissionError if another user owns it or may write to it.
-    """
+    """Raise PermissionError if another user owns a file or folder, or may write to it."""
     if sys.platform == "win32":
         return
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -47,10 +44,7 @@ def open_private(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_private(path: Path, largest: int) -> bytes:
-    """Return the content of a file that only this user may write to.
-
-    Raises OSError as for `open_private`, or if the file has more than ``largest`` bytes.
-    """
+    """Return a private file's content; OSError as `open_private`, or if it is larger."""
     with os.fdopen(open_private(path), "rb") as file:
         content = file.read(largest + 1)
     if len(content) > largest:

@@ -2,7 +2,6 @@
 
 A program is a header and a C++ name expression such as ``kernel<float, 4>``; NVRTC compiles it for
 the exact shape. Headers are named by their path below ``csrc``, by which they include each other.
-No device is needed here.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ def _headers(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=1)
 def device_sources() -> Mapping[str, str]:
-    """Return the text of every header, by name.
-
-    Raises FileNotFoundError if the installation does not contain the headers.
-    """
+    """Return the text of every header, by name; FileNotFoundError if there are none."""
     csrc = _sources_folder()
     folders = [name for name in _FOLDERS if (csrc / name).is_dir()]
     found = [header for name in folders for header in _headers(csrc / name, name)]
@@ -110,11 +106,20 @@ def program_key(
     return digest.hexdigest()
 
 
-def flag(value: bool) -> str:
-    """Return a bool as a C++ template argument."""
-    return "true" if value else "false"
-
-
 def template_type(template: str, *arguments: object) -> str:
-    """Return the C++ name of a template in namespace batchkron with these arguments."""
-    return f"batchkron::{template}<{', '.join(map(str, arguments))}>"
+    """Return the C++ name of a template in namespace batchkron with these arguments.
+
+    They are written as in C++: a bool as true or false, a dtype as its scalar type.
+    """
+    return f"batchkron::{template}<{', '.join(map(_written, arguments))}>"
+
+
+def _written(argument: object) -> str:
+    if isinstance(argument, bool):
+        return "true" if argument else "false"
+    return SCALARS[argument] if isinstance(argument, np.dtype) else str(argument)
+
+
+def device_program(header: str, template: str, *arguments: object) -> Program:
+    """Return the kernel of a template in ``csrc/cuda``, whose header is named without ending."""
+    return Program(f"cuda/{header}.cuh", template_type(template, *arguments))

@@ -56,10 +56,7 @@ class Recorder:
     def run(
         self, key: object, work: Callable[[], None], runs_before: int = _RUNS_BEFORE_CAPTURE
     ) -> bool:
-        """Do what ``work`` does, which is the same for the same key; return whether by a graph.
-
-        It is captured after ``runs_before`` runs.
-        """
+        """Do a key's work, by a graph after ``runs_before`` runs; return whether by one."""
         current = cupy.cuda.get_current_stream()
         if current.is_capturing():
             work()

@@ -175,10 +175,7 @@ class RepeatedWork:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Have the turn: other threads wait, and the current stream for work on other ones.
-
-        A stream that the user captures does not wait.
-        """
+        """Have the turn: threads wait, and the current stream unless it is captured by the user."""
         stream = cupy.cuda.get_current_stream()
         with self._turns.lock:
             if stream.is_capturing():

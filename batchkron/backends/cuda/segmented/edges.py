@@ -1,6 +1,6 @@
 """What kernels that sum over edges compute: tables of edges, and the edges' matrices, in memory.
 
-Pure arithmetic, no device needed; the kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
+The kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.backends.cuda.kernel import Family, Kernel, record
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.kron import Array
@@ -98,16 +97,6 @@ class EdgeList(NamedTuple):
         return np.repeat(np.arange(self.target, self.target + len(counts)), counts)
 
 
-class NodeClass(NamedTuple):
-    """A class of nodes of similar length: ``nodes`` of them have up to ``edges`` edges.
-
-    ``edges`` is a power of two.
-    """
-
-    edges: int
-    nodes: int
-
-
 @dataclass(frozen=True)
 class EdgeTable:
     """All edges into some blocks, as one launch takes them."""
@@ -118,7 +107,9 @@ class EdgeTable:
     # edges of node i and mode m: ``starts[i * modes + m]`` to ``starts[i * modes + m + 1] - 1``
     starts: _Ids
     edges: NDArray[np.int32]  # input block and first word of the matrix of each edge
-    classes: tuple[NodeClass, ...]  # the classes of nodes, those with the most edges first
+    # classes of nodes by their edges, at most a power of two: this and how many nodes, the largest
+    # first
+    classes: tuple[tuple[int, int], ...]
 
 
 def edge_table(
@@ -160,7 +151,7 @@ def edge_table(
     edges = np.stack([children[by_key], words[by_key]], axis=1).astype(np.int32)
     targets = blocks[order].astype(np.int32)
     found = np.unique(powers, return_counts=True)
-    classes = [NodeClass(1 << int(power), int(n)) for power, n in zip(*found, strict=True)]
+    classes = [(1 << int(power), int(n)) for power, n in zip(*found, strict=True)]
     return EdgeTable(targets, starts, edges, tuple(reversed(classes)))
 
 

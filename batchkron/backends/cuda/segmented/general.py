@@ -1,7 +1,7 @@
 """Tilings of mode multiplies that are summed over lists of edges.
 
-An edge adds a matrix times an input block (child), along one mode, to an output block (node). Pure
-arithmetic, no device needed; the kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
+An edge adds a matrix times an input block (child), along one mode, to an output block (node). The
+kernel's contract is in ``csrc/cuda/segmented/general.cuh``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from batchkron.backends.cuda.runtime.hardware import (
     DeviceLimits,
     power_of_two,
 )
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program, template_type
 from batchkron.backends.cuda.segmented.edges import (
     NUM_GROUP_COUNTS,
     EdgeTable,
-    NodeClass,
     SegmentMode,
     SumsShape,
     column_pitch,
@@ -88,17 +87,17 @@ class SegmentTiling:
         maximum = min(self.groups, 1 << NUM_GROUP_COUNTS - 1)
         groups = limits.multiprocessors * self._resident // self.group
 
-        def groups_per_node(kind: NodeClass) -> int:
-            return max(1, min(maximum, kind.edges // share))
+        def groups_per_node(edges: int) -> int:
+            return max(1, min(maximum, edges // share))
 
         share = 1
         while share < _MAX_GROUP_EDGES and (
-            slabs * sum(kind.nodes * groups_per_node(kind) for kind in table.classes) > groups
+            slabs * sum(nodes * groups_per_node(edges) for edges, nodes in table.classes) > groups
         ):
             share *= 2
         counts = [0] * NUM_GROUP_COUNTS
-        for kind in table.classes:
-            counts[(maximum // groups_per_node(kind)).bit_length() - 1] += kind.nodes
+        for edges, nodes in table.classes:
+            counts[(maximum // groups_per_node(edges)).bit_length() - 1] += nodes
         in_block = (self.groups // max(1, maximum >> k) for k in range(NUM_GROUP_COUNTS))
         return counts, sum(-(-n // own) for n, own in zip(counts, in_block, strict=True))
 
@@ -125,10 +124,7 @@ def segment_tiling(
     inner: int,
     limits: DeviceLimits,
 ) -> SegmentTiling:
-    """Return the tiling for ``nodes`` nodes of each of ``slabs`` sets of ``inner`` vectors.
-
-    A thread has as many results as its registers hold, unless there would be too few threads.
-    """
+    """Return the tiling for ``nodes`` nodes of ``slabs`` sets of ``inner`` vectors."""
     width = _width(modes[0], itemsize, inner)
     slabs *= -(-inner // width)
     tiles = [result_tile(mode.K, itemsize) for mode in modes]
@@ -194,15 +190,13 @@ def general_kernel(shape: SumsShape, device: DeviceLimits) -> Kernel:
     """Return the kernel for blocks of any size, which reads children straight from memory."""
     counts = shape.nodes, shape.outer, shape.inner
     tiling = segment_tiling(shape.modes, shape.dtype.itemsize, *counts, device)
-    cut = template_type(
-        "SegmentCut", tiling.group, tiling.groups, tiling.width, flag(tiling.in_shared)
-    )
+    cut = template_type("SegmentCut", tiling.group, tiling.groups, tiling.width, tiling.in_shared)
     modes = (
         template_type("SegmentMode", mode.L, mode.C, mode.K, mode.R, mode.items, mode.tile)
         for mode in tiling.modes
     )
-    expression = template_type("segmented_multiply", SCALARS[shape.dtype], cut, *modes)
-    return sums_kernel(GENERAL, shape, tiling, Program("cuda/segmented/general.cuh", expression))
+    program = device_program("segmented/general", "segmented_multiply", shape.dtype, cut, *modes)
+    return sums_kernel(GENERAL, shape, tiling, program)
 
 
 GENERAL = Family("segmented", "general", general_kernel)

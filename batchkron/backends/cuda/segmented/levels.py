@@ -1,7 +1,6 @@
 """Lists of sweeps divided into levels: one launch computes all vectors of a level.
 
 A sweep multiplies a vector by a 1-D operator along one mode and adds the result to another vector.
-Pure arithmetic, no device needed.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from batchkron.backends.cuda.segmented.edges import (
 )
 from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepList, SweepPart
-
-__all__ = ["SweepLevels", "sweep_levels"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,10 +224,7 @@ class SweepPlan(EdgeSums):
     def link(
         self, parts: Sequence[tuple[int, NDArray[np.int64], complex]], count: int
     ) -> DeviceArray:
-        """Return a vector of ``count`` zeros on the device, of which `gather` copies matrices.
-
-        ``parts`` are those of `SweepLevels.linked_elements`.
-        """
+        """Return zeros (count,) that `gather` copies matrices from, as `linked_elements`."""
         with device_errors():
             if self.is_zero:
                 return cupy.zeros(count, self._dtype)

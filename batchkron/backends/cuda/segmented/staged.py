@@ -1,9 +1,9 @@
 """Tilings of sums over edges whose input blocks (children) are staged in shared memory.
 
 A group of threads computes one output block (a node). It loads each child once for a bundle of
-neighbouring modes and multiplies it along all of them. Pure arithmetic, no device needed; the
-kernel's contract is in ``csrc/cuda/segmented/staged.cuh``. Without this family, the six cells that
-have it took 1.74 times as long in the mean (H200, docs/results/gpu.md).
+neighbouring modes and multiplies it along all of them. The kernel's contract is in
+``csrc/cuda/segmented/staged.cuh``. Without this family, the six cells that have it took 1.74 times
+as long in the mean (H200, docs/results/gpu.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cuda.kernel import Family, Kernel
 from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, resident_blocks, round_up
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import device_program, template_type
 from batchkron.backends.cuda.segmented.edges import (
     NUM_GROUP_COUNTS,
     EdgeTable,
@@ -113,7 +113,7 @@ class StagedTiling:
             first = nodes
         elif self.groups > 1:
             minimum = max(_LONG_NODE_EDGES, _LONG_NODE_RATIO * len(table.edges) / nodes)
-            first = sum(kind.nodes for kind in table.classes if kind.edges >= minimum)
+            first = sum(count for edges, count in table.classes if edges >= minimum)
         counts = [first] + [0] * (NUM_GROUP_COUNTS - 1)
         return counts, first - (first - nodes) // self.groups
 
@@ -211,10 +211,7 @@ def _bundles(n: int, modes: int, maximum: int) -> Iterator[tuple[ModeBundle, ...
 
 
 def _work(bundles: Sequence[ModeBundle], group: int) -> float:
-    """Return an estimated cost of a node: elements read, including by idle threads.
-
-    The weight of a bundle, 0.25, was chosen by hand.
-    """
+    """Return a node's estimated cost: elements read, idle threads included; 0.25 by hand."""
     modes = sum(b.modes for b in bundles)
     size = math.prod(b.size for b in bundles)
     reads = sum(b.modes * group * _items(b, group) * b.size for b in bundles) / modes
@@ -282,10 +279,10 @@ def staged_kernel(shape: SumsShape, device: DeviceLimits) -> Kernel | None:
     if tiling is None:
         return None
     numbers = tiling.group, tiling.groups, tiling.slots, tiling.blocks, tiling.column
-    cut = template_type("StagedCut", *numbers, flag(tiling.between))
+    cut = template_type("StagedCut", *numbers, tiling.between)
     bundles = (template_type("ModeBundle", b.n, b.modes, b.L, b.R, b.items) for b in tiling.bundles)
-    expression = template_type("staged_sums", SCALARS[shape.dtype], cut, *bundles)
-    return sums_kernel(STAGED, shape, tiling, Program("cuda/segmented/staged.cuh", expression))
+    program = device_program("segmented/staged", "staged_sums", shape.dtype, cut, *bundles)
+    return sums_kernel(STAGED, shape, tiling, program)
 
 
 STAGED = Family("segmented", "staged", staged_kernel)

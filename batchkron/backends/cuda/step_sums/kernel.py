@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program
 
 ADDRESSES = ("y", "rows", "step", "results", "partial", "ended")
 """The addresses behind those of the vectors."""
@@ -18,7 +18,7 @@ MAX_VECTORS = 16
 
 def step_sum_program(dtype: np.dtype[np.generic], threads: int, vectors: int) -> Program:
     """Return the kernel of sums of so many vectors of float32 or float64."""
-    return Program("cuda/step_sum.cuh", template_type("step_sum", SCALARS[dtype], threads, vectors))
+    return device_program("step_sum", "step_sum", dtype, threads, vectors)
 
 
 @cache

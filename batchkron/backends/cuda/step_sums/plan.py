@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import THREADS, record
+from batchkron.backends.cuda.kernel_launch import BLOCKS_PER_PROCESSOR, elements_launch
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     cupy,
     current_device,
     device_errors,
     device_limits,
-    load_kernel,
     ready_stream,
 )
-from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.cuda.step_sums.kernel import (
     ADDRESSES,
     MAX_VECTORS,
@@ -24,10 +24,8 @@ from batchkron.backends.cuda.step_sums.kernel import (
 )
 from batchkron.spec.kron import Array
 
-_THREADS = 256  # threads of a thread block; chosen by hand
-_SHARED = 8 * (_THREADS // 32 + 2)  # bytes of shared memory, of `room` in the kernel
+_SHARED = 8 * (THREADS // 32 + 2)  # bytes of shared memory, of `room` in the kernel
 _ELEMENTS = 4  # that a thread has at once, in the kernel
-_BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor; chosen by hand
 
 
 class StepTable:
@@ -47,8 +45,8 @@ class StepTable:
             self._numbers = cupy.zeros(1 + steps * width)
             self._results = cupy.zeros(steps * columns)
             self._ended = cupy.zeros(1, np.uint32)
-            self._most = _BLOCKS_PER_PROCESSOR * device_limits(self._device).multiprocessors
-            self._partial = cupy.zeros(self._most)
+            multiprocessors = device_limits(self._device).multiprocessors
+            self._partial = cupy.zeros(BLOCKS_PER_PROCESSOR * multiprocessors)
             self._host_numbers = _pinned(1 + steps * width)
             self._host_results = _pinned(steps * columns)
             self._copied = cupy.cuda.Event(disable_timing=True)  # the last numbers
@@ -65,10 +63,7 @@ class StepTable:
         self._copy_numbers(0, 1 if rows is None else self._put(0, rows)[1])
 
     def write(self, first: int, rows: Array) -> None:
-        """Copy numbers (k, n <= width) to rows from ``first`` on.
-
-        A row is written once after `begin`.
-        """
+        """Copy numbers (k, n <= width) to rows from ``first`` on, each once after `begin`."""
         self._copy_numbers(*self._put(first, rows))
 
     def _put(self, first: int, rows: Array) -> tuple[int, int]:
@@ -104,16 +99,12 @@ class StepTable:
         negative; ``ends``: whether a step ends with it.
         """
         like = vectors[0]
-        kernel = load_kernel(step_sum_program(like.dtype, _THREADS, len(vectors)), self._device)
-        arguments = np.zeros(1, step_sum_arguments(len(vectors)))
-        for name, value in (
-            ("count", like.size), ("width", self._width), ("first", first),
-            ("columns", self._columns), ("result", result), ("ends", ends),
-        ):  # fmt: skip
-            arguments[name] = value
-        blocks = max(1, min(self._most, -(-like.size // (_ELEMENTS * _THREADS))))
-        count = len(vectors) + len(ADDRESSES)
-        launch = Launch(kernel, (blocks, 1), _THREADS, _SHARED, arguments, count)
+        program = step_sum_program(like.dtype, THREADS, len(vectors))
+        sizes = {"count": like.size, "width": self._width, "columns": self._columns}
+        layout, count = step_sum_arguments(len(vectors)), len(vectors) + len(ADDRESSES)
+        arguments = record(layout, **sizes, first=first, result=result, ends=ends)
+        turns = -(-like.size // _ELEMENTS)
+        launch = elements_launch(program, turns, arguments, count, shared_bytes=_SHARED)
         numbers, own = self._numbers.data.ptr, (self._results, self._partial, self._ended)
         addresses = (
             *(vector.data.ptr for vector in vectors),
@@ -129,10 +120,7 @@ class StepTable:
         """Return None: several steps are as many graphs."""
 
     def read(self, count: int) -> Array:
-        """Wait for the device, and return the results (count, columns) of the steps since `begin`.
-
-        They are valid until the next call.
-        """
+        """Wait; return the results (count, columns) since `begin`, valid until the next call."""
         with device_errors():
             stream = cupy.cuda.get_current_stream()
             size = count * self._columns

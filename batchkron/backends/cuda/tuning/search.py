@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import CancelledError, Future
 from typing import Generic, Protocol, TypeVar
 
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import LaunchShape
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.hardware import MAX_BLOCK_THREADS, REGISTER_FILE, DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
@@ -92,10 +92,7 @@ class Search(Generic[Choice]):
         self.best = space.rule
 
     def run(self) -> Outcome:
-        """Try candidates until all are tried or a limit is reached.
-
-        Raises RejectedError if the rule's own kernels do not work.
-        """
+        """Try candidates up to a limit; RejectedError if the rule's own kernels do not work."""
         rule = self._space.rule
         kernels = self._space.kernels(rule)
         if kernels is None:
@@ -127,10 +124,7 @@ class Search(Generic[Choice]):
         return self._compiled(self._space.kernels(self.best) or (), None)
 
     def _confirm(self, by_rule: dict[Program, CompiledKernel]) -> None:
-        """Measure the rule and the best choice again, in turn, and take the smallest times.
-
-        The smallest of many noisy times is biased towards small ones.
-        """
+        """Measure the rule and the best choice in turn: the smallest of noisy times is biased."""
         compiled = self.best_kernels()
         rule_times, times = [], []
         for _ in range(_CONFIRMATIONS):
@@ -142,10 +136,7 @@ class Search(Generic[Choice]):
         return self._tuning.seconds - (time.monotonic() - self._began)
 
     def _improve(self, choices: Iterable[Choice]) -> bool:
-        """Measure choices; later ones are compiled while earlier ones are measured.
-
-        Return False if a limit was reached before all were measured.
-        """
+        """Measure choices, compiling later ones meanwhile; return False at a limit."""
         for choice in choices:
             if choice in self._choices:
                 continue

@@ -110,10 +110,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> None:
-    """Take the lock, waiting up to `_LOCK_SECONDS`.
-
-    Raises OSError if the file system has no locks, or another process holds it for longer.
-    """
+    """Take the lock; OSError if there are none, or after `_LOCK_SECONDS`."""
     end = time.monotonic() + _LOCK_SECONDS
     while True:
         try:

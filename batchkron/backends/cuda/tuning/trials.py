@@ -193,11 +193,7 @@ def search_and_keep(
     device: int,
     tuning: Tuning,
 ) -> None:
-    """Search a space; store the result, and its compiled kernels in the cache.
-
-    Raises RejectedError if the rule's own kernels do not work. Raises OSError if the result cannot
-    be stored.
-    """
+    """Search a space and store result and kernels; RejectedError as `run`, OSError if it cannot."""
     private_folder()  # raises before any work if nothing can be stored
     with _searching, Compilers(options_for(device)) as compilers:
         search = Search(space, compilers, measure, device_limits(device), tuning, shape)

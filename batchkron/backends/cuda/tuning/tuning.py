@@ -94,10 +94,7 @@ def wanted_tuning() -> Tuning | None:
 
 
 def tuning_for(tune: object) -> Tuning | None:
-    """Return the tuning that the argument ``tune`` of a public function asks for.
-
-    Raises TypeError if it is not a bool.
-    """
+    """Return the tuning for the argument ``tune`` of a public function; TypeError if no bool."""
     if not isinstance(tune, (bool, np.bool_)):
         raise TypeError(f"tune is {tune!r}; expected a bool")
     return Tuning() if tune else None

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program
 
 MAX_VECTORS = 8  # of one kernel, which keeps 4 elements of each in registers
 
 
 def vector_sum_program(dtype: np.dtype[np.generic], threads: int, vectors: int) -> Program:
     """Return the kernel of sums of so many vectors of float32 or float64."""
-    options = SCALARS[dtype], threads, vectors
-    return Program("cuda/vector_sum.cuh", template_type("vector_sum", *options))
+    options = dtype, threads, vectors
+    return device_program("vector_sum", "vector_sum", *options)
 
 
 @cache

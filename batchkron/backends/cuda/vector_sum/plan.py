@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from batchkron.backends.cuda.kernel import THREADS, record
+from batchkron.backends.cuda.kernel_launch import elements_launch
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
     check_device,
     current_device,
     device_errors,
-    device_limits,
-    load_kernel,
     ready_stream,
 )
 from batchkron.backends.cuda.runtime.launch import Launch
@@ -23,11 +23,7 @@ from batchkron.backends.cuda.vector_sum.kernel import (
     vector_sum_program,
 )
 
-__all__ = ["sum_vectors"]
-
-_THREADS = 256  # threads of a thread block; chosen by hand
 _ELEMENTS = 4  # that a thread has at once, in the kernel
-_BLOCKS_PER_PROCESSOR = 8  # largest number of thread blocks per multiprocessor; chosen by hand
 
 
 def sum_vectors(factors: Sequence[float], vectors: Sequence[DeviceArray], out: DeviceArray) -> None:
@@ -60,9 +56,7 @@ def sum_vectors(factors: Sequence[float], vectors: Sequence[DeviceArray], out: D
 
 @lru_cache(maxsize=256)
 def _launch(device: int, dtype: np.dtype[np.generic], count: int, vectors: int) -> Launch:
-    kernel = load_kernel(vector_sum_program(dtype, _THREADS, vectors), device)
-    arguments = np.zeros(1, vector_sum_arguments(dtype, vectors))
-    arguments["count"] = count
-    maximum = _BLOCKS_PER_PROCESSOR * device_limits(device).multiprocessors
-    blocks = min(maximum, -(-count // (_ELEMENTS * _THREADS)))
-    return Launch(kernel, (blocks, 1), _THREADS, 0, arguments, vectors + 1, "factors")
+    """Return the launch on a device, which is the current one."""
+    program = vector_sum_program(dtype, THREADS, vectors)
+    arguments = record(vector_sum_arguments(dtype, vectors), count=count)
+    return elements_launch(program, -(-count // _ELEMENTS), arguments, vectors + 1, "factors")

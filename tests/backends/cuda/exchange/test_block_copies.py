@@ -7,12 +7,8 @@ import pytest
 from emulator.host_compiler import COPIES, Launch, compiled
 from nvrtc import DEVICES, compile_program
 
-from batchkron.backends.cuda.exchange.block_kernel import (
-    ARGUMENTS,
-    THREADS,
-    arguments_of,
-    block_program,
-)
+from batchkron.backends.cuda.exchange.block_kernel import ARGUMENTS, arguments_of, block_program
+from batchkron.backends.cuda.kernel import THREADS
 from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 

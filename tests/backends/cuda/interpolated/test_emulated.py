@@ -9,18 +9,12 @@ from emulator.kron_matmul import placed
 
 from batchkron.backends.cuda.interpolated.kernel import (
     THREADS,
-    ScatterCut,
     device_windows,
     interpolation_program,
     sized_arguments,
 )
 from batchkron.backends.cuda.interpolated.pieces import fold_arguments
-from batchkron.backends.cuda.interpolated.segments import (
-    CellCut,
-    SegmentBounds,
-    SegmentCut,
-    segments_of,
-)
+from batchkron.backends.cuda.interpolated.segments import SegmentBounds, segments_of
 from batchkron.backends.reference import InterpolationPlan
 from batchkron.spec.interpolated import Windows
 
@@ -28,37 +22,37 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="coroutines of L
 
 # sizes of the grid, points, vectors, how the transpose is cut
 CASES = [
-    ((7,), 40, 1, ScatterCut(1, 1, 8)),
-    ((4,), 5, 16, ScatterCut(4, 4, 1)),
-    ((9,), 33, 4, ScatterCut(4, 4, 2)),
-    ((5, 7), 50, 1, ScatterCut(1, 4, 1)),
-    ((6, 5), 21, 2, ScatterCut(2, 1, 4)),
-    ((4, 9), 13, 8, ScatterCut(4, 4, 1)),
-    ((5, 4, 6), 30, 1, ScatterCut(1, 4, 1)),
-    ((4, 5, 5), 11, 4, ScatterCut(4, 1, 32)),
-    ((5, 4, 7), 9, 16, ScatterCut(4, 4, 1)),
-    ((5, 4, 4), 40, 8, ScatterCut(4, 4, 1)),
-    ((4, 6), 30, 16, ScatterCut(4, 4, 1)),
-    ((4, 5, 4, 6), 12, 1, ScatterCut(1, 4, 1)),
-    ((4, 4, 5, 4, 4), 7, 2, ScatterCut(2, 1, 2)),
-    ((4, 4, 4, 5, 4, 4), 5, 1, ScatterCut(1, 4, 1)),
+    ((7,), 40, 1, (1, 1, 8)),
+    ((4,), 5, 16, (4, 4, 1)),
+    ((9,), 33, 4, (4, 4, 2)),
+    ((5, 7), 50, 1, (1, 4, 1)),
+    ((6, 5), 21, 2, (2, 1, 4)),
+    ((4, 9), 13, 8, (4, 4, 1)),
+    ((5, 4, 6), 30, 1, (1, 4, 1)),
+    ((4, 5, 5), 11, 4, (4, 1, 32)),
+    ((5, 4, 7), 9, 16, (4, 4, 1)),
+    ((5, 4, 4), 40, 8, (4, 4, 1)),
+    ((4, 6), 30, 16, (4, 4, 1)),
+    ((4, 5, 4, 6), 12, 1, (1, 4, 1)),
+    ((4, 4, 5, 4, 4), 7, 2, (2, 1, 2)),
+    ((4, 4, 4, 5, 4, 4), 5, 1, (1, 4, 1)),
 ]
 # the same by segments: sizes, points, vectors, points of a segment, how both kernels are cut
 SEGMENTED = [
-    ((7,), 40, 1, 3, SegmentCut(0, 4), CellCut(32, 32)),
-    ((9,), 33, 4, 100, SegmentCut(0, 2), CellCut(1, 1)),
-    ((4,), 5, 16, 2, SegmentCut(0, 4), CellCut(2, 2)),
-    ((5, 17), 150, 1, 4, SegmentCut(0, 4), CellCut(8, 4)),
-    ((8, 7), 50, 1, 5, SegmentCut(1, 2), CellCut(2, 1)),
-    ((9, 30), 21, 2, 1, SegmentCut(0, 4), CellCut(4, 1)),
-    ((6, 19), 60, 16, 7, SegmentCut(1, 4), CellCut(1, 1)),
-    ((5, 4, 6), 30, 1, 4, SegmentCut(0, 4), CellCut(16, 2)),
-    ((6, 5, 9), 90, 1, 6, SegmentCut(1, 2), CellCut(16, 1)),
-    ((4, 5, 5), 11, 4, 3, SegmentCut(1, 4), CellCut(4, 2)),
-    ((5, 4, 7), 9, 16, 4, SegmentCut(1, 2), CellCut(1, 1)),
-    ((4, 5, 4, 6), 12, 1, 2, SegmentCut(1, 4), CellCut(32, 1)),
-    ((4, 4, 5, 4, 4), 7, 2, 4, SegmentCut(1, 2), CellCut(2, 1)),
-    ((4, 4, 4, 5, 4, 4), 5, 1, 4, SegmentCut(1, 4), CellCut(8, 1)),
+    ((7,), 40, 1, 3, (0, 4), (32, 32)),
+    ((9,), 33, 4, 100, (0, 2), (1, 1)),
+    ((4,), 5, 16, 2, (0, 4), (2, 2)),
+    ((5, 17), 150, 1, 4, (0, 4), (8, 4)),
+    ((8, 7), 50, 1, 5, (1, 2), (2, 1)),
+    ((9, 30), 21, 2, 1, (0, 4), (4, 1)),
+    ((6, 19), 60, 16, 7, (1, 4), (1, 1)),
+    ((5, 4, 6), 30, 1, 4, (0, 4), (16, 2)),
+    ((6, 5, 9), 90, 1, 6, (1, 2), (16, 1)),
+    ((4, 5, 5), 11, 4, 3, (1, 4), (4, 2)),
+    ((5, 4, 7), 9, 16, 4, (1, 2), (1, 1)),
+    ((4, 5, 4, 6), 12, 1, 2, (1, 4), (32, 1)),
+    ((4, 4, 5, 4, 4), 7, 2, 4, (1, 2), (2, 1)),
+    ((4, 4, 4, 5, 4, 4), 5, 1, 4, (1, 4), (8, 1)),
 ]
 DTYPES = [np.dtype("f4"), np.dtype("f8")]
 
@@ -147,9 +141,9 @@ class Problem:
         """Store segments of some points, empty ones behind them, and memory with NaN."""
         given = segments_of(self.windows, SegmentBounds(points, self.count + spare, 0))
         names = "entries", "segments", "covers"
-        self.more = dict(zip(names, given.arrays, strict=True))
+        self.more = dict(zip(names, given, strict=True))
         self.segment_count = self.count + spare
-        spans = given.segments[:, 1].sum()
+        spans = given[1][:, 1].sum()
         leads = 4 ** (len(self.sizes) - 1)
         self.partial = np.full(spans * leads * self.vectors, np.nan, self.dtype)
         return spans
@@ -196,7 +190,7 @@ def test_segments_give_the_bits_of_the_reference(tmp_path, rng, dtype):
 
 
 def test_all_points_in_one_bin(tmp_path, rng):
-    case = ((9, 20), 300, 1, 2, SegmentCut(0, 4), CellCut(32, 32))
+    case = ((9, 20), 300, 1, 2, (0, 4), (32, 32))
     launches = compiled(list(segmented_programs(case, DTYPES[1])), tmp_path)
     problem = Problem(rng, case, DTYPES[1], 1, 0)
     problem.windows.corners[...] = (3, 7)
@@ -228,7 +222,7 @@ SEGMENT_MISTAKES = [
 )
 def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
     vectors = 8 if "window" in right else 4
-    case = ((5, 7), 31, vectors, ScatterCut(4, 1 if "share" in right else 4, 2))
+    case = ((5, 7), 31, vectors, (4, 1 if "share" in right else 4, 2))
     found = list(programs(case, DTYPES[1]))
     change = mistake(f"cuda/interpolated/{header}.cuh", right, wrong)
     launches = compiled(found, tmp_path, change=change)
@@ -247,7 +241,7 @@ def test_a_mistake_is_seen(tmp_path, rng, header, right, wrong):
     ],
 )
 def test_a_mistake_with_segments_is_seen(tmp_path, rng, right, wrong):
-    case = ((7, 25), 70, 1, 3, SegmentCut(0, 4), CellCut(4, 2))
+    case = ((7, 25), 70, 1, 3, (0, 4), (4, 2))
     change = mistake("cuda/interpolated/segments.cuh", right, wrong)
     launches = compiled(list(segmented_programs(case, DTYPES[1])), tmp_path, change=change)
     problem = Problem(rng, case, DTYPES[1], 1, 0)
@@ -257,8 +251,8 @@ def test_a_mistake_with_segments_is_seen(tmp_path, rng, right, wrong):
 
 
 def test_no_points(tmp_path, rng):
-    case = ((5, 6), 0, 1, ScatterCut(1, 4, 1))
-    by = (5, 6), 0, 1, 4, SegmentCut(0, 4), CellCut(1, 1)
+    case = ((5, 6), 0, 1, (1, 4, 1))
+    by = (5, 6), 0, 1, 4, (0, 4), (1, 1)
     found = [*programs(case, DTYPES[0]), *segmented_programs(by, DTYPES[0])]
     gather, scatter, *segmented = compiled(found, tmp_path)
     problem = Problem(rng, case, DTYPES[0], 1, 0)

@@ -7,16 +7,15 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.interpolated import kernel, segments
 from batchkron.backends.cuda.interpolated.kernel import (
-    ScatterCut,
     device_windows,
     interpolation_program,
     scatter_cut,
     scatter_owners,
 )
 from batchkron.backends.cuda.interpolated.segments import (
-    CellCut,
     SegmentBounds,
     cell_cut,
+    deepest_of,
     segment_bounds,
     segment_cut,
     segment_lanes,
@@ -60,15 +59,16 @@ def test_lanes_share_points_where_there_are_few_cells():
         for vectors in (1, 2, 4, 8, 16):
             for fullest in (0, 1, 5, 1000):
                 cut = scatter_cut(sizes, fullest, vectors, DEVICE)
-                assert vectors % cut.held == 0
-                assert 1 <= cut.share <= max(1, min(32, fullest))
-                threads = scatter_owners(sizes, vectors, cut) * cut.share
-                assert cut.share == 1 or threads < 2 * 1024 * DEVICE.multiprocessors
-                assert cut.cells == 1 or threads >= 1024 * DEVICE.multiprocessors
-    assert scatter_cut((100,), 1000, 1, DEVICE) == ScatterCut(1, 1, 32)
-    assert scatter_cut((64,) * 3, 5, 1, DEVICE) == ScatterCut(1, 1, 1)
-    assert scatter_cut((100,) * 3, 5, 1, DEVICE) == ScatterCut(1, 4, 1)
-    assert scatter_cut((64,) * 3, 5, 16, DEVICE) == ScatterCut(4, 4, 1)
+                held, cells, share = cut
+                assert vectors % held == 0
+                assert 1 <= share <= max(1, min(32, fullest))
+                threads = scatter_owners(sizes, vectors, held, cells) * share
+                assert share == 1 or threads < 2 * 1024 * DEVICE.multiprocessors
+                assert cells == 1 or threads >= 1024 * DEVICE.multiprocessors
+    assert scatter_cut((100,), 1000, 1, DEVICE) == (1, 1, 32)
+    assert scatter_cut((64,) * 3, 5, 1, DEVICE) == (1, 1, 1)
+    assert scatter_cut((100,) * 3, 5, 1, DEVICE) == (1, 4, 1)
+    assert scatter_cut((64,) * 3, 5, 16, DEVICE) == (4, 4, 1)
 
 
 @pytest.mark.parametrize("points", [1, 7, 1000])
@@ -80,14 +80,14 @@ def test_segments_have_all_points_and_cover_their_windows(rng, sizes, count, poi
     given = windows(rng, sizes, count)
     bounds = segment_bounds(sizes, count, DEVICE)
     assert bounds.points == points
-    found = segments_of(given, bounds)
-    assert found.segments.shape == (bounds.segments + 1, 4)
-    base, span, first, begin = found.segments.T
+    entries, found, meeting = segments_of(given, bounds)
+    assert found.shape == (bounds.segments + 1, 4)
+    base, span, first, begin = found.T
     assert (begin[-1], span[-1]) == (count, 0)
     assert span.sum() <= bounds.spans
     rows = [n - 3 for n in sizes[:-1]]
-    covers = found.covers.reshape(*rows, sizes[-1], 2)
-    np.testing.assert_array_equal(found.entries.T, [given.places, given.corners[:, -1]])
+    covers = meeting.reshape(*rows, sizes[-1], 2)
+    np.testing.assert_array_equal(entries.T, [given.places, given.corners[:, -1]])
     for s in np.flatnonzero(span):
         inside = given.corners[begin[s] : begin[s + 1]]
         assert len(inside) > 0
@@ -104,17 +104,17 @@ def test_segments_have_all_points_and_cover_their_windows(rng, sizes, count, poi
     assert lengths.sum() == sum(
         given.corners[begin[s + 1] - 1, -1] + 4 - first[s] for s in np.flatnonzero(span)
     )
-    assert found.deepest == lengths.max()
+    assert deepest_of(meeting) == lengths.max()
 
 
 def test_points_in_few_cells_are_cut_in_longer_segments(rng):
     given = windows(rng, (20, 20), 5000)
     given.corners[...] = (5, 6)
-    found = segments_of(given, SegmentBounds(4, 5000, 0))
-    assert (found.segments[:, 1] > 0).sum() == found.deepest == -(-5000 // 25)
-    assert np.diff(found.segments[:201, 3]).min() == 25
-    assert cell_cut((20, 20), 1, 200, DEVICE) == CellCut(32, 32)
-    assert cell_cut((200,) * 3, 16, 10_000, DEVICE) == CellCut(32, 32)
+    _, found, covers = segments_of(given, SegmentBounds(4, 5000, 0))
+    assert (found[:, 1] > 0).sum() == deepest_of(covers) == -(-5000 // 25)
+    assert np.diff(found[:201, 3]).min() == 25
+    assert cell_cut((20, 20), 1, 200, DEVICE) == (32, 32)
+    assert cell_cut((200,) * 3, 16, 10_000, DEVICE) == (32, 32)
 
 
 def test_how_segments_are_cut():
@@ -122,14 +122,14 @@ def test_how_segments_are_cut():
         modes = len(sizes)
         for vectors in (1, 2, 4, 8, 16):
             for itemsize in (4, 8):
-                cut = segment_cut(modes, vectors, itemsize)
-                assert 0 <= cut.inner < modes
-                lanes = segment_lanes(modes, vectors, cut)
-                assert lanes == vectors * 4 ** (modes - 1) // 4**cut.inner
+                inner, _ = segment_cut(modes, vectors, itemsize)
+                assert 0 <= inner < modes
+                lanes = segment_lanes(modes, vectors, inner)
+                assert lanes == vectors * 4 ** (modes - 1) // 4**inner
             for deepest in (0, 1, 5, 100, 1000):
-                of = cell_cut(sizes, vectors, deepest, DEVICE)
-                assert of.share % of.turns == 0
-                assert of.share // of.turns <= 4 ** (modes - 1)
+                share, turns = cell_cut(sizes, vectors, deepest, DEVICE)
+                assert share % turns == 0
+                assert share // turns <= 4 ** (modes - 1)
     assert segment_bounds((128, 128), 500_000, DEVICE).points == 32
     assert segment_bounds((32,) * 3, 500_000, DEVICE).points == 59
     assert segment_bounds((16,) * 4, 262_144, DEVICE).points == 124
@@ -165,13 +165,12 @@ def test_where_memory_is_short_fewer_vectors_are_taken():
 def test_kernels_compile(capability, dtype, modes, vectors):
     kind, held = np.dtype(dtype), min(vectors, 4)
     programs = [interpolation_program("gather", kind, modes, vectors)]
-    cuts = [ScatterCut(held, 4, 1), ScatterCut(held, 1, 32)]
+    cuts = [(held, 4, 1), (held, 1, 32)]
     programs += [interpolation_program("scatter", kind, modes, vectors, *cut) for cut in cuts]
     by = segment_cut(modes, vectors, kind.itemsize)
     programs.append(interpolation_program("segments", kind, modes, vectors, *by))
     programs += [
-        interpolation_program("cells", kind, modes, vectors, *cut)
-        for cut in (CellCut(1, 1), CellCut(32, 32))
+        interpolation_program("cells", kind, modes, vectors, *cut) for cut in ((1, 1), (32, 32))
     ]
     programs.append(interpolation_program("fold", kind, vectors))
     for program in programs:

@@ -125,14 +125,14 @@ def test_neighbours_stay_together():
 def test_nodes_are_sorted_by_classes(rng):
     counts = rng.integers(0, 70, 200)
     table = table_of(counts)
-    assert [kind.edges for kind in table.classes] == [128, 64, 32, 16, 8]
+    assert [edges for edges, _ in table.classes] == [128, 64, 32, 16, 8]
     first = 0
-    for kind in table.classes:
-        own = table.targets[first : first + kind.nodes]
-        assert counts[own].max() <= kind.edges
-        assert kind.edges == 8 or counts[own].min() > kind.edges // 2
+    for edges, nodes in table.classes:
+        own = table.targets[first : first + nodes]
+        assert counts[own].max() <= edges
+        assert edges == 8 or counts[own].min() > edges // 2
         np.testing.assert_array_equal(own, np.sort(own))
-        first += kind.nodes
+        first += nodes
     assert first == 200
 
 

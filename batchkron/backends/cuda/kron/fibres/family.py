@@ -6,8 +6,8 @@ conflicts (``layout``); its estimated time, which is compared with those of othe
 
     time = launch + factors + slowest(a thread group's tiles, a multiprocessor's work, memory)
 
-where a thread group, several warps, computes its tiles one after another. Pure arithmetic on
-sizes, no device needed; the kernel's contract is in ``csrc/cuda/kron/fibres/kernel.cuh``.
+where a thread group, several warps, computes its tiles one after another. The kernel's contract is
+in ``csrc/cuda/kron/fibres/kernel.cuh``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from batchkron.backends.cuda.estimates import (
     share_of_memory,
     slowest,
 )
-from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Kernel, LaunchShape
 from batchkron.backends.cuda.kron.fibres.layout import fibre_program, fibre_tile
 from batchkron.backends.cuda.kron.fibres.passes import (
     LANES,
@@ -139,10 +138,7 @@ class Fibres(KronFamily):
     def near(
         self, run: ModeRun, centre: FibreVariant, changes: int, longer: float, device: DeviceLimits
     ) -> Iterator[FibreVariant]:
-        """Yield the variants whose rank is at most ``longer`` times that of ``centre``.
-
-        Of those on other units, whose ranks cannot be compared: of the best of them.
-        """
+        """Yield variants of rank up to ``longer`` times ``centre``'s, or their units' best."""
         found: dict[FibreVariant, None] = {}
         for one in _ways(run):
             ranked = _ranked(one, device)
@@ -224,10 +220,7 @@ class Fibres(KronFamily):
     def kernel(
         self, run: ModeRun, variant: FibreVariant, device: DeviceLimits, owners: int = 0
     ) -> Kernel | None:
-        """Return the kernel of a variant, None if it does not fit.
-
-        ``owners``: over the memory of so many the results are spread (`spread`); 0 for one array.
-        """
+        """Return a variant's kernel, None if it does not fit; it writes to ``owners``, 0: y."""
         shares = _shares(run, variant, device) if self.accepts(run, device) else None
         if shares is None:
             return None
@@ -332,16 +325,8 @@ def _may_ring(run: ModeRun, variant: FibreVariant, last: Share) -> bool:
 
 
 _COUNTED = (
-    "multiply_adds",
-    "stores",
-    "steps",
-    "units",
-    "unit_stores",
-    "converts",
-    "tf32_units",
-    "tf32_loads",
-    "items",
-    "places",
+    *("multiply_adds", "stores", "steps", "units", "unit_stores"),
+    *("converts", "tf32_units", "tf32_loads", "items", "places"),
 )
 
 

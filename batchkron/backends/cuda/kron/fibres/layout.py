@@ -1,7 +1,7 @@
 """The layout of a fibre kernel's tile in shared memory, and the kernel's template arguments.
 
-The strides have the fewest bank conflicts over all passes. Pure arithmetic on sizes, no device
-needed; the kernel's contract is in ``csrc/cuda/kron/fibres/kernel.cuh``.
+The strides have the fewest bank conflicts over all passes. The kernel's contract is in
+``csrc/cuda/kron/fibres/kernel.cuh``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from batchkron.backends.cuda.kron.fibres.passes import (
 )
 from batchkron.backends.cuda.kron.registers.passes import access_lengths, strides_of
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
-from batchkron.backends.cuda.runtime.program import SCALARS, Program, flag, template_type
+from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.spec.kron import Array
 
@@ -74,10 +74,7 @@ class FibreTile:
 def fibre_tile(
     run: ModeRun, variant: FibreVariant, shares: tuple[Share, ...], limits: DeviceLimits
 ) -> FibreTile:
-    """Return the layout with the fewest bank conflicts, with padding of at most two axes.
-
-    ``run`` begins at mode 0.
-    """
+    """Return the layout with the fewest bank conflicts of a run from mode 0, by two paddings."""
     word = word_of(run, variant.columns)
     extents = [variant.slices, *extents_of(run), variant.columns]
     staged = sum(share.staged for share in shares)
@@ -210,7 +207,7 @@ def _axes_type(axes: Axes) -> str:
 
 def _pass_type(one: FibrePass) -> str:
     share, fibres = one.share, _axes_type(one.fibres)
-    sizes, along = (one.C, one.K, one.stride, share.rows), flag(share.along)
+    sizes, along = (one.C, one.K, one.stride, share.rows), share.along
     if share.products:
         sharing = share.split, share.products
         return template_type("Tf32Pass", *sizes, share.across, along, *sharing, fibres)
@@ -219,22 +216,13 @@ def _pass_type(one: FibrePass) -> str:
 
 
 def fibre_program(run: ModeRun, variant: FibreVariant, tile: FibreTile, owners: int) -> Program:
-    """Return the kernel that multiplies fibres in shared memory.
-
-    ``owners``: over the memory of so many the last pass spreads its results; 0 for one array.
-    """
+    """Return the kernel, whose last pass spreads results over ``owners``; 0 for one array."""
     blocks = variant.slices, variant.columns, math.prod(run.inputs), math.prod(run.outputs)
     groups = variant.warps * WARP, variant.teams, variant.stages
     sizes = *blocks, word_of(run, variant.columns), tile.buffer, *groups
     axes = _axes_type(tile.inputs), _axes_type(tile.outputs)
     parts = (owners,) if owners else ()
     direct = template_type("DirectTarget", tile.step, _axes_type(tile.rows), *parts)
-    return Program(
-        "cuda/kron/fibres/kernel.cuh",
-        template_type(
-            "kron_fibres",
-            SCALARS[run.dtype],
-            template_type("FibreTile", *sizes, *axes, direct),
-            *map(_pass_type, tile.passes),
-        ),
-    )
+    of_tile = template_type("FibreTile", *sizes, *axes, direct)
+    passes = map(_pass_type, tile.passes)
+    return device_program("kron/fibres/kernel", "kron_fibres", run.dtype, of_tile, *passes)

@@ -4,7 +4,7 @@ A tile has ``slices`` blocks of a run of modes and ``columns`` columns; it is mu
 memory along one mode after another. A pass is along one mode: a fibre is the entries of the tile
 along it. A warp multiplies some fibres at a time, to all of their results or to some, see
 ``csrc/cuda/kron/fibres``. Of all shares that fit in a thread's registers the one of the fewest
-cycles is taken. Pure arithmetic on sizes, no device needed.
+cycles is taken.
 """
 
 from __future__ import annotations
@@ -292,10 +292,7 @@ def _tf32_step(blocks: int, tiles: int, products: int) -> float:
 def divisions_of(
     run: ModeRun, slices: int, columns: int, warps: int, shares: Sequence[Share]
 ) -> int:
-    """Return how many integer divisions a warp makes to find where its fibres begin.
-
-    0 in single precision, where estimates are as good without.
-    """
+    """Return the integer divisions of a warp to find its fibres; 0 in single precision."""
     if run.itemsize == 4:
         return 0
     total = 0

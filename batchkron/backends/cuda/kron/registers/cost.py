@@ -2,8 +2,7 @@
 
     time = launch + factors + slowest(a tile's latency x rounds, a multiprocessor's work, memory)
 
-where rounds is the number of tiles that a thread block computes one after another. Pure arithmetic
-on sizes, no device needed.
+where rounds is the number of tiles that a thread block computes one after another.
 """
 
 from __future__ import annotations
@@ -69,22 +68,15 @@ CONSTANTS = {
 def register_work(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> SimpleNamespace:
     """Count what the kernel of a variant does: a thread, and all warps for a tile."""
     size, threads = run.itemsize, variant.threads
-    tile = _tile(
-        run.inputs,
-        run.outputs,
-        variant.slices,
-        variant.columns,
-        size,
-        variant.held,
-        is_in_cache(run),
-    )
+    sizes = run.inputs, run.outputs, variant.slices, variant.columns
+    passes, factors, buffers = _tile(*sizes, size, variant.held, is_in_cache(run))
     constant = may_be_constant(run)
-    factor_bytes = sum(tile.factors) * size
-    shared = tile.buffer_bytes + (0 if constant else factor_bytes)
+    factor_bytes = sum(factors) * size
+    shared = buffers + (0 if constant else factor_bytes)
     blocks = max(1, min(variant.blocks, resident_blocks(shared, device)))
     tiles = ceil_div(run.L, variant.slices) * ceil_div(run.R, variant.columns)
-    first, last = tile.passes[0], tile.passes[-1]
-    turns = [ceil_div(one.items, threads) for one in tile.passes]
+    first, last = passes[0], passes[-1]
+    turns = [ceil_div(one.items, threads) for one in passes]
     products = 4 if run.dtype.kind == "c" else 1  # real multiply-adds of one
     words = size / 4
     sectors = _pieces(last.threads, False, run.R, size, SECTOR)
@@ -92,13 +84,17 @@ def register_work(run: ModeRun, variant: RegisterVariant, device: DeviceLimits) 
         rounds=ceil_div(tiles, device.multiprocessors * blocks),
         tiles=ceil_div(tiles, device.multiprocessors),
         factors=0 if constant else len(run.inputs),
-        factor_turns=0 if constant else sum(ceil_div(one, threads) for one in tile.factors),
+        factor_turns=0 if constant else sum(ceil_div(one, threads) for one in factors),
         constant_lines=factor_bytes / LINE if constant else 0,
         turns=sum(turns),
         multiply_adds=products
-        * sum(turn * one.multiply_adds for turn, one in zip(turns, tile.passes, strict=True)),
-        warp_multiply_adds=math.sqrt(products) * words * tile.warp_multiply_adds,
-        warp_factors=0 if constant else words * tile.warp_factors,
+        * sum(turn * one.multiply_adds for turn, one in zip(turns, passes, strict=True)),
+        warp_multiply_adds=math.sqrt(products)
+        * words
+        * sum(one.warps * one.multiply_adds for one in passes),
+        warp_factors=0
+        if constant
+        else words * sum(one.warps * one.factor_elements for one in passes),
         lines=first.warps * first.inputs * _pieces(first.threads, True, run.R, size, LINE)
         + last.warps * last.outputs * _pieces(last.threads, False, run.R, size, LINE),
         moved=run.bytes,
@@ -144,16 +140,6 @@ class _Pass(NamedTuple):
         return warps_of(self.items)
 
 
-class _Tile(NamedTuple):
-    """Counts of a tile, which do not depend on the array, so that they can be cached."""
-
-    passes: tuple[_Pass, ...]
-    factors: tuple[int, ...]  # elements of each in shared memory
-    buffer_bytes: int
-    warp_multiply_adds: int
-    warp_factors: int
-
-
 @lru_cache(maxsize=4096)
 def _tile(
     inputs: tuple[int, ...],
@@ -163,20 +149,15 @@ def _tile(
     itemsize: int,
     held: int,
     cached: bool,
-) -> _Tile:
+) -> tuple[tuple[_Pass, ...], tuple[int, ...], int]:
+    """Return passes, elements of each factor in shared memory, and bytes of buffers."""
     planner = tile_planner(inputs, outputs, slices, columns, itemsize, held, cached)
     pads = planner.unpadded()
     passes = tuple(map(_counted, planner.passes(pads)))
     factors = tuple(
         staged_elements((C,), (K,), itemsize) for C, K in zip(inputs, outputs, strict=True)
     )
-    return _Tile(
-        passes,
-        factors,
-        planner.shared_bytes(pads, constant=True),
-        sum(one.warps * one.multiply_adds for one in passes),
-        sum(one.warps * one.factor_elements for one in passes),
-    )
+    return passes, factors, planner.shared_bytes(pads, constant=True)
 
 
 def _counted(one: RegisterPass) -> _Pass:

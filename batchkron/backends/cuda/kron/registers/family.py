@@ -1,7 +1,6 @@
 """The family of kernels for small factors: threads hold several modes of a tile in registers.
 
-Pure arithmetic on sizes, no device needed; the kernel's contract is in
-``csrc/cuda/kron/registers/kernel.cuh``.
+The kernel's contract is in ``csrc/cuda/kron/registers/kernel.cuh``.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from itertools import product
 from types import SimpleNamespace
 
 from batchkron.backends.cuda.estimates import Count
-from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import Kernel, LaunchShape
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.registers.cost import CONSTANTS, register_seconds, register_work
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, staged_elements
@@ -102,10 +100,7 @@ class Registers(KronFamily):
         longer: float,
         device: DeviceLimits,
     ) -> Iterator[RegisterVariant]:
-        """Yield variants that differ in at most ``changes`` numbers, the nearest first.
-
-        Variants with too few registers for the elements that a thread holds are skipped.
-        """
+        """Yield variants with registers, of at most ``changes`` other numbers, nearest first."""
         now = astuple(centre)
         found = []
         for values in product(*_options(run, centre)):

@@ -311,10 +311,7 @@ class TilePlanner:
         return largest
 
     def _extents(self, pads: Sequence[Any] | Array) -> list[Any]:
-        """Return the elements of the tile after each pass but the last, with padding.
-
-        Numbers or arrays with one number for each layout, as in `strides_of`.
-        """
+        """Return the tile's padded elements after each pass but the last, as in `strides_of`."""
         between = map(self.sizes_before, range(1, len(self.runs)))
         return [strides_of(sizes, pads)[0] * sizes[0] for sizes in between]
 
@@ -372,10 +369,7 @@ class TilePlanner:
         return (0,) * (len(self.inputs) + 2)
 
     def buffers(self) -> int:
-        """Return the number of buffers in shared memory.
-
-        If all factors are square, one suffices: passes write to the elements that they have read.
-        """
+        """Return the buffers in shared memory: one if all factors are square (in place)."""
         return min(1 if self.inputs == self.outputs else 2, len(self.runs) - 1)
 
     def shared_bytes(self, pads: Sequence[int], constant: bool = False) -> int:

@@ -1,7 +1,7 @@
 """Variants of register kernels: which fit, and which are used without tuning.
 
 If there are few tiles, the variant of the least weight is taken (`variant_of_few_tiles`); otherwise
-the usual ones. Pure arithmetic on sizes, no device needed.
+the usual ones.
 """
 
 from __future__ import annotations
@@ -89,10 +89,7 @@ def tiles_of(L: int, R: int, tile: RegisterVariant | TilePlanner) -> int:
 
 
 def slices_to_spread(L: int, R: int, planner: TilePlanner, limits: DeviceLimits) -> int:
-    """Return how many small tiles to merge, so that no multiprocessor has more than one.
-
-    1 if they cannot be merged, or the merged tile would be too large.
-    """
+    """Return how many small tiles to merge, 1 if none, so that no multiprocessor has two."""
     together = -(-tiles_of(L, R, planner) // limits.multiprocessors)
     largest = max(math.prod(planner.inputs), math.prod(planner.outputs))
     elements = together * planner.slices * planner.columns * largest
@@ -175,10 +172,7 @@ def _usual_variant(run: ModeRun, planner: TilePlanner, device: DeviceLimits) -> 
 
 
 def usual_planner(part: ModeRun, limits: DeviceLimits, columns: int = 0) -> TilePlanner:
-    """Return the planner with the usual slices and columns of a tile, and elements of a thread.
-
-    ``columns``: another number of columns than the usual one.
-    """
+    """Return the planner with the usual slices, columns (if not given) and held elements."""
     largest, R = max(math.prod(part.inputs), math.prod(part.outputs)), part.R
     share = part.L * R * largest // (limits.multiprocessors * _MIN_RESIDENT_THREADS)
     columns = columns or _columns(R, largest * part.itemsize, part.itemsize, limits)
@@ -288,10 +282,7 @@ def _items(one: RegisterPass) -> int:
 
 
 def _threads(passes: Sequence[RegisterPass]) -> int:
-    """Return the threads of a thread block, a power of two.
-
-    Twice as many threads as have work were fastest.
-    """
+    """Return the threads of a thread block, a power of two: twice those with work were fastest."""
     wanted = 2 * max(map(_items, passes))
     return min(max(1 << (wanted - 1).bit_length(), _MIN_BLOCK_THREADS), _MAX_BLOCK_THREADS)
 

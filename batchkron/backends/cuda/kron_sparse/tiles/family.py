@@ -13,11 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
-from batchkron.backends.cuda.kernel_family import LaunchShape
+from batchkron.backends.cuda.kernel import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import (
     HALF_DTYPES,
     WORD,
     SparseFamily,
+    SparseLaunch,
     SparseShape,
     common_pack,
 )
@@ -65,12 +66,9 @@ class Tiles(SparseFamily):
         """Return what a variant is compiled for, None if it does not fit."""
         return sparse_cut(shape, variant, device)
 
-    def work(
-        self, shape: SparseShape, variant: TileVariant, device: DeviceLimits
-    ) -> SimpleNamespace | None:
-        """Count what the kernel of a variant does; None if it does not fit."""
-        cut = sparse_cut(shape, variant, device)
-        return None if cut is None else _work(shape, cut, device)
+    def counts(self, shape: SparseShape, tile: SparseCut, device: DeviceLimits) -> SimpleNamespace:
+        """Count what a kernel does."""
+        return _work(shape, tile, device)
 
     def seconds(self, work: Any, costs: Any) -> Count:
         """Return the estimated seconds of one kernel, or of many at once.
@@ -97,13 +95,8 @@ class Tiles(SparseFamily):
         )
         return total * work.slower * NANOSECOND
 
-    def launch(
-        self, shape: SparseShape, tile: SparseCut, device: DeviceLimits
-    ) -> tuple[tuple[object, ...], LaunchShape, tuple[int, int]]:
-        """Return template arguments, launch and tiles, with the tiles that share values.
-
-        There are as many thread blocks as there is place for, if not less work.
-        """
+    def launch(self, shape: SparseShape, tile: SparseCut, device: DeviceLimits) -> SparseLaunch:
+        """Return template arguments, launch of a block for each place, tiles, those together."""
         columns, down, matrices = tile.tile_counts(shape)
         places = tile.blocks * device.multiprocessors
         together = tile.together(shape, places)
@@ -184,7 +177,8 @@ def _work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> SimpleNam
         # bytes: of the second-level cache, and of x, y and the values in memory
         cached=x_bytes + value_bytes + y_bytes,
         moved=shape.bytes + _completed(shape, cut) + _beside(shape, cut),
-        slower=_half_slower(cut) if size == 2 else 1.0,
+        # kernels of 16 bits take longer, with copies of single numbers much
+        slower=1.0 if size > 2 else 1 + 1 / cut.pack if group else _HALF_SLOWER,
     )
 
 
@@ -200,11 +194,6 @@ def _completed(shape: SparseShape, cut: SparseCut) -> float:
     edges = SECTOR // step - 1  # in so many pieces and one, those that do not begin with a sector
     parts = edges + min(edges, piece // step)  # one more than edges in each of their sectors
     return 2.0 * _ACCESS * parts / (piece * (edges + 1)) * shape.columns * shape.a * shape.b * row
-
-
-def _half_slower(cut: SparseCut) -> float:
-    """Return how much longer a kernel of 16 bits takes: with copies of single numbers much."""
-    return 1 + 1 / cut.pack if cut.layout == "kGroup" else _HALF_SLOWER
 
 
 def _beside(shape: SparseShape, cut: SparseCut) -> float:

@@ -1,7 +1,5 @@
 """Tilings of Kronecker-sparse products by panels, ``csrc/cuda/kron_sparse/tiles.cuh``.
 
-Pure arithmetic on sizes, no device needed.
-
 Tiles that keep their values gain 8 % in the mean of the products that choose them (H100, 19 cells
 of docs/results/gpu.md), but 28 % for (1, 48, 48, 64) and 19 % for (16, 64, 64, 16) in float32, for
 which they stay.
@@ -143,10 +141,7 @@ class SparseCut:
         return columns * (shape.outer if rows else 1), down, shape.a * -(-shape.d // self.group)
 
     def together(self, shape: SparseShape, places: int) -> int:
-        """Return how many tiles of columns go through the same values one after another.
-
-        ``places``: thread blocks that run at the same time.
-        """
+        """Return how many tiles of columns, of ``places`` at a time, go through the same values."""
         columns, down, matrices = self.tile_counts(shape)
         if not self.kept:
             fits_in_cache = shape.a * shape.b * shape.c * shape.d * shape.itemsize <= _CACHED_VALUES
@@ -216,10 +211,7 @@ def _groups(shape: SparseShape, layout: Layout) -> list[tuple[int, int]]:
 def _best_divisions(
     layout: Layout, dtype: str, products: int, group: int, atom: int, results: int, columns: int
 ) -> list[tuple[int, int]]:
-    """Return warps down and across whose parts read the least for each sum.
-
-    One way with few and one with many sums, if there are both.
-    """
+    """Return warps down and across that read least for a sum, of few sums and of many."""
     best: dict[bool, tuple[float, int, int]] = {}
     for down, across in _divisions(layout, dtype, products, group, atom, results, columns):
         part = results // down, columns // across
