@@ -38,10 +38,7 @@ ARGUMENTS = np.dtype([("count", "i8"), ("rectangles", _RECTANGLE, (MAX_RECTANGLE
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """A launch: rectangles that are copied with the same words.
-
-    ``word``: bytes of a word; ``turned``: whether both sides are contiguous along different axes.
-    """
+    """Rectangles copied by words of ``word`` bytes; ``turned``: their contiguous axes differ."""
 
     word: int
     turned: bool

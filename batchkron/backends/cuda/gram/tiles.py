@@ -30,10 +30,7 @@ _PAIRS_PER_SUM = 4  # pairs (l, r) a block has at least, times rows or columns: 
 
 
 class GramWork(NamedTuple):
-    """Sums over l and r of conj(x[l, p, r]) y[l, q, r], of tensors that are not empty.
-
-    x is (outer, rows, inner), y (outer, columns, inner).
-    """
+    """Sums over l and r of conj(x[l, p, r]) y[l, q, r], of x (outer, rows, inner) and such a y."""
 
     outer: int
     rows: int

@@ -50,18 +50,10 @@ class KronFamily(TimedFamily[ModeRun]):
         if arguments is None:
             layout = kron_arguments(run.dtype, len(run.inputs))
             arguments = record(layout, L=run.L, R=run.R, alpha=1)
-        first = run.first
-        return Kernel(
-            self,
-            run,
-            variant,
-            program,
-            launch,
-            arguments,
-            self.estimate(run, variant, device),
-            tuple(range(first, first + len(run.inputs))) if modes is None else modes,
-            tile,
-        )
+        if modes is None:
+            modes = tuple(range(run.first, run.first + len(run.inputs)))
+        seconds = self.estimate(run, variant, device)
+        return Kernel(self, run, variant, program, launch, arguments, seconds, modes, tile)
 
 
 @cache

@@ -67,7 +67,7 @@ def prepared_call(
     load: Load,
 ) -> Callable[[int, int], None]:
     """Return a function that applies kernels with these factors, given the addresses of x and y."""
-    program = KronProgram.of(kernels, load)
+    program = KronProgram(kernels, load)
     return _Prepared(program, factors, spec.dtype, device, Workspaces()).apply
 
 
@@ -88,12 +88,7 @@ def _tune(spec: KronSpec, constant: bool, device: int, tuning: Tuning | None) ->
 def kron_program(spec: KronSpec, device: int) -> KronProgram:
     """Return kernels that read their factors from memory, shared by all plans of a spec."""
     kernels = _kernels(spec, False, device)
-    return KronProgram.of(kernels, partial(_load_shared, device=device))
-
-
-def _load_shared(kernel: Kernel, device: int) -> Any:
-    """Return a kernel that reads its factors from memory."""
-    return load_kernel(kernel.program, device)
+    return KronProgram(kernels, lambda kernel: load_kernel(kernel.program, device))
 
 
 class _OwnKernels:
@@ -138,7 +133,7 @@ class _OwnKernels:
                 return self.function(kernel)
             return load_kernel(kernel.program, self._device)
 
-        return KronProgram.of(_kernels(spec, True, self._device), load)
+        return KronProgram(_kernels(spec, True, self._device), load)
 
 
 def _may_be_constant(spec: KronSpec) -> bool:
@@ -204,10 +199,7 @@ def kron_scalars(dtype: np.dtype[Any], alpha: complex, beta: complex) -> bytes:
 
 
 class KronPlan:
-    """y = alpha (A_1 ⊗ … ⊗ A_d) x + beta y, one kernel per run of neighbouring modes.
-
-    It runs on the device that is current at the call.
-    """
+    """y = alpha (A_1 ⊗ … ⊗ A_d) x + beta y on the device that is current at the call."""
 
     def __init__(self, spec: KronSpec) -> None:
         self.spec = spec
@@ -312,15 +304,9 @@ class KronProduct(FastPath):
 
     def _spec(self, outer: int, inner: int) -> KronSpec:
         """Return what is computed for vectors (outer, N, inner)."""
-        return KronSpec(
-            self._inputs,
-            self._outputs,
-            outer * self._before,
-            self._behind * inner,
-            self._factors[0].dtype,
-            self._precision,
-            self._skipped,
-        )
+        vectors, dtype = (outer * self._before, self._behind * inner), self._factors[0].dtype
+        how = self._precision, self._skipped
+        return KronSpec(self._inputs, self._outputs, *vectors, dtype, *how)
 
     def _prepare(self, outer: int, inner: int) -> _Prepared | None:
         """Return the product for vectors (outer, N, inner), None if something is empty."""
@@ -374,7 +360,7 @@ class KronProduct(FastPath):
         if arguments is None:
             return None
         kernels = *between, replace(kernel, arguments=arguments)
-        program = KronProgram.of(kernels, partial(_load_shared, device=self._device))
+        program = KronProgram(kernels, lambda kernel: load_kernel(kernel.program, self._device))
         return _Prepared(program, self._factors, dtype, self._device, self._workspaces)
 
     def run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from batchkron.backends.cuda.kernel import Kernel
@@ -18,17 +17,11 @@ Strides = Sequence[tuple[int, int]]  # of each factor: elements between rows, be
 Load = Callable[[Kernel], Any]  # returns the compiled kernel as a CuPy function
 
 
-@dataclass(frozen=True, slots=True)
 class KronProgram:
     """All kernels of a Kron-Matmul in their order, and the same as CuPy functions."""
 
-    kernels: tuple[Kernel, ...]
-    functions: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, kernels: Sequence[Kernel], load: Load) -> KronProgram:
-        """Load kernels."""
-        return cls(tuple(kernels), tuple(map(load, kernels)))
+    def __init__(self, kernels: Sequence[Kernel], load: Load) -> None:
+        self.kernels, self._functions = tuple(kernels), tuple(map(load, kernels))
 
     @property
     def _buffers(self) -> int:
@@ -62,7 +55,9 @@ class KronProgram:
         """
         size, found = self._intermediate, []
         own, last = memory.plus(self._buffers * size), len(self.kernels) - 1
-        for number, (kernel, function) in enumerate(zip(self.kernels, self.functions, strict=True)):
+        for number, (kernel, function) in enumerate(
+            zip(self.kernels, self._functions, strict=True)
+        ):
             targets = results if number == last else [memory.plus(number % 2 * size)]
             found.append(_step(kernel, function, strides, (x, *targets), own, factors))
             x = targets[0]

@@ -107,10 +107,7 @@ SparseLaunch = tuple[tuple[object, ...], LaunchShape, tuple[int, int]]
 
 
 class SparseFamily(TimedFamily[SparseShape]):
-    """A `TimedFamily` for Kronecker-sparse matrices, of ``csrc/cuda/kron_sparse``.
-
-    A tile is all that a variant is compiled for. Kernels compute y = A x.
-    """
+    """A `TimedFamily` for y = A x; a tile is all that a variant is compiled for."""
 
     operation = "kron_sparse"
     stored: Stored = "given"
@@ -148,12 +145,8 @@ class SparseFamily(TimedFamily[SparseShape]):
             alpha=1,
         )
         seconds = self.estimate(shape, variant, device)
-        program = device_program(
-            f"kron_sparse/{self.name}",
-            f"kron_sparse_{self.name}",
-            SPARSE_SCALARS[shape.dtype],
-            *options,
-        )
+        scalar, kernel = SPARSE_SCALARS[shape.dtype], f"kron_sparse_{self.name}"
+        program = device_program(f"kron_sparse/{self.name}", kernel, scalar, *options)
         return Kernel(self, shape, variant, program, launch, arguments, seconds, tile=tile)
 
 

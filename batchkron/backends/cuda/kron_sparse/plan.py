@@ -72,10 +72,7 @@ class PreparedProduct:
 @forgotten
 @lru_cache(maxsize=1024)
 def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedProduct:
-    """Return what is launched for a product that is not empty.
-
-    ``plain``: it is y = A x, where what `PreparedProduct.start` takes as scalars need not matter.
-    """
+    """Return what is launched for a product; ``plain``: for y = A x, which takes no scalars."""
     limits = device_limits(device)
     way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
     launch: DeviceCall | LaunchSequence

@@ -151,10 +151,7 @@ def krylov_parts(n: int, systems: int) -> int:
 
 
 class Reader:
-    """Copies arrays to the host, to one buffer of pinned memory that grows as needed.
-
-    Copies to pinned memory are several times as fast as to pageable memory.
-    """
+    """Copies arrays to the host, to pinned memory, which is faster and grows as needed."""
 
     def __init__(self) -> None:
         self._memory: Any = np.empty(0, np.uint8)

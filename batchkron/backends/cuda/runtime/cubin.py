@@ -16,10 +16,7 @@ _SIZED_FORMAT = 4  # EIFMT_SVAL: the size of the attribute's values, then the va
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Registers of a thread, and bytes of its stack.
-
-    The stack holds spilled registers, and arrays whose indices are not known at compile time.
-    """
+    """Registers of a thread, and bytes of its stack: spilled ones, arrays of unknown indices."""
 
     registers: int
     stack: int

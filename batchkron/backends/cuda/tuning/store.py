@@ -47,10 +47,7 @@ class Entry:
 
 
 def kept_entry(key: str) -> Entry | None:
-    """Return the stored result for a shape, None if there is none for the current templates.
-
-    ``key``: text of device, shape, dtype and batchkron's version.
-    """
+    """Return the result of a key (device, shape, dtype, version), None without a current one."""
     try:
         private_folder(create=False)
         path = tuning_path()

@@ -38,10 +38,7 @@ Axes = tuple[tuple[int, int], ...]  # sizes and strides
 
 @dataclass(frozen=True, slots=True)
 class FibrePass:
-    """The template arguments of a pass, see ``FibrePass`` and ``Tf32Pass`` of the kernel.
-
-    ``fibres`` are the axes that enumerate the fibres, the fastest first.
-    """
+    """The template arguments of a pass; ``fibres``: axes that enumerate fibres, fastest first."""
 
     C: int
     K: int

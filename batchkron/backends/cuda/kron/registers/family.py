@@ -150,24 +150,15 @@ def _pass_type(one: RegisterPass) -> str:
 
 def _program(run: ModeRun, variant: RegisterVariant, tile: RegisterTile, resident: int) -> Program:
     scalar = SCALARS[run.dtype]
-    sizes = (
-        f"batchkron::FactorSize<{C}, {K}>" for C, K in zip(run.inputs, run.outputs, strict=True)
-    )
+    pairs = zip(run.inputs, run.outputs, strict=True)
+    sizes = ", ".join(f"batchkron::FactorSize<{C}, {K}>" for C, K in pairs)
     constants, kind = 0, "Shared"
     if may_be_constant(run):
         constants, kind = staged_elements(run.inputs, run.outputs, run.itemsize), "Constant"
     R = run.R if run.fixed_columns else 0  # 0: known only when the kernel runs
     shape = variant.slices, variant.columns, R, math.prod(run.inputs), math.prod(run.outputs)
     room = tile.buffer, tile.buffers, variant.threads, resident
-    return Program(
-        "cuda/kron/registers/kernel.cuh",
-        template_type(
-            "kron_registers",
-            scalar,
-            template_type("RegisterTile", *shape, *room),
-            f"batchkron::{kind}Factors<{scalar}, {', '.join(sizes)}>",
-            *map(_pass_type, tile.passes),
-        ),
-        constants,
-        scalar,
-    )
+    factors = f"batchkron::{kind}Factors<{scalar}, {sizes}>"
+    what = template_type("RegisterTile", *shape, *room), factors, *map(_pass_type, tile.passes)
+    expression = template_type("kron_registers", scalar, *what)
+    return Program("cuda/kron/registers/kernel.cuh", expression, constants, scalar)

@@ -169,10 +169,7 @@ def _held_runs(
 
 
 def strides_of(sizes: Sequence[int], pads: Sequence[Any] | Array) -> list[Any]:
-    """Return the strides of axes with ``sizes``, each enlarged by its padding, in elements.
-
-    A padding, and so a stride, is a number or an array with one number for each of many layouts.
-    """
+    """Return the strides of padded axes, in elements: numbers, or arrays for many layouts."""
     strides: list[Any] = [0] * len(sizes)
     stride: Any = 1
     for axis in reversed(range(len(sizes))):

@@ -62,10 +62,7 @@ Layout = Literal["kRows", "kAlong", "kGroup"]
 
 @dataclass(frozen=True, slots=True)
 class TileVariant:
-    """How a thread block's tile is divided, see ``SparseCut`` of the template.
-
-    ``kept``: whether the values of a tile stay in shared memory for several tiles.
-    """
+    """How a block's tile is divided (``SparseCut``); ``kept``: values stay for several tiles."""
 
     group: int
     atom: int
