@@ -176,6 +176,21 @@ def test_mixed_grids_have_cells_of_their_full_axes(name, degree):
     np.testing.assert_allclose(again, u, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("grid", [Mixed(["x"], ["y"], ["z", "w"]), Mixed(["w"], ["x", "z"], ["y"])])
+def test_several_full_axes_among_others(grid):
+    axes = [X, Y, Z, Axis("w", -2, 0)]
+    problem = transport(axes, (2, 1, 2, 2), 2, grid=grid, limiter="positive")
+    u = 0.05 * np.random.default_rng(0).standard_normal(problem.unknowns)
+    u[0] = 1.2 * np.sqrt(np.prod([axis.length for axis in axes]))  # a mean of 1.2
+    limiter, before = PositiveLimiter(problem), u.copy()
+    nodal = limiter._nodal(u)
+    np.testing.assert_allclose(limiter._hierarchical(nodal), u, rtol=0, atol=1e-13)
+    problem.limit_state(0.0, u)
+    assert abs(u - before).max() > 0.1
+    np.testing.assert_allclose(limiter._nodal(u)[:, 0], nodal[:, 0], rtol=0, atol=1e-13)
+    assert abs(problem.integral(u) - problem.integral(before)) < 1e-12
+
+
 def line_means(problem, u, k, place):
     """Return the means of the cells of axis k along the line through a place."""
     nodes, weights = np.polynomial.legendre.leggauss(problem.degree + 1)
