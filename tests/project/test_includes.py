@@ -115,7 +115,7 @@ TYPES_ALONE = {"cstddef", "cstdint", "type_traits"}
 MORE_HEADERS = {
     # intrinsics, all of them inlined by the compiler
     "simd/common/first_lanes.hpp": {"immintrin.h"},
-    "simd/common/fused.hpp": {"immintrin.h"},
+    "simd/common/fused.hpp": {"arm_neon.h", "immintrin.h"},
     "simd/common/repeated.hpp": {"immintrin.h"},
     "simd/kron/copies.hpp": {"immintrin.h"},
     # std::min and the subscript of std::array, always inlined; other spellings of them changed
