@@ -12,7 +12,7 @@ from typing import Any
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest
 from batchkron.backends.cuda.kernel import LaunchShape
 from batchkron.backends.cuda.kron_sparse.kernel import SparseFamily, SparseLaunch, SparseShape
-from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
+from batchkron.backends.cuda.runtime.hardware import LINE, WARP, DeviceLimits
 
 _RESULTS = (1, 4, 8)  # choices for the sums of a thread
 _THREADS = 128  # of a thread block
@@ -52,13 +52,17 @@ class General(SparseFamily):
         threads = shape.columns * shape.a * shape.d * ceil_div(shape.b, results)
         words = ceil_div(shape.itemsize, 4)
         warps = ceil_div(threads, WARP * device.multiprocessors)
-        # single vectors with d = 1 are far apart in memory: each lane reads a line of its own
-        apart = 8 if shape.d * shape.inner < WARP else 1
+        # single vectors with d = 1 are far apart in memory: each lane reads a line of its own, and
+        # the results of its thread lie between those of others
+        beside = shape.d * shape.inner
+        apart = 8 if beside < WARP else 1
+        lines = min(ceil_div(WARP, beside), ceil_div(WARP * results * shape.itemsize, LINE))
+        stores = results * lines if beside < WARP else 0
         return SimpleNamespace(
             # entries that a thread reads in turn
             entries=ceil_div(threads, _RESIDENT_THREADS * device.multiprocessors) * shape.c,
             # a multiprocessor's loads of warps, in words of 4 bytes, and its warps
-            loads=warps * shape.c * (results + apart) * words,
+            loads=warps * (shape.c * (results + apart) + stores) * words,
             warps=warps,
             moved=shape.bytes,
         )
