@@ -56,6 +56,8 @@ class PositiveLimiter:
         full = full_axes(grid)
         extra = max((own.extra for own in problem.pointwise), default=0)
         m = min(n + extra, MAX_POINTS)
+        # projected on degree p, a flux through points of degree p + 1 has other values at ends
+        self._remedy = "degree='p' in a pointwise flux, " if extra else ""
         self._layout = _Layout(grid, full, n, problem.device)
         others = [k for k in range(grid.dimensions) if k not in full]
         self._points: PositionPoints | None = None
@@ -103,7 +105,8 @@ class PositiveLimiter:
         )
         raise PointValueError(
             f"the mean of f in the cell around {place} is {least:.6g} at t = {t!r}, "
-            "which no limiter makes positive; take a shorter step, or a larger bound of the speed"
+            f"which no limiter makes positive; take {self._remedy}a shorter step, a larger bound "
+            "of the speed, or an initial state whose means are positive"
         )
 
     def _nodal(self, u: Values) -> Values:

@@ -291,3 +291,23 @@ def test_refusals():
 @pytest.mark.timeout(300)
 def test_on_a_device():
     run_check("limiter", "on_a_device")
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_fronts_that_touch_zero(degree):
+    """A flux through points of degree p has f's own values at ends, that of p + 1 has not."""
+    x = Axis("x", 0.0, 2 * np.pi)
+
+    def run(points):
+        flux = pointwise("f**2/2", speed=1.0, degree=points)
+        initial = lambda x: np.maximum(np.sin(x), 0)  # noqa: E731
+        pde = PDE([x], -1 * div(x) @ flux, boundary="periodic", initial=initial)
+        problem = pde.discretize(4, degree, "full", limiter="positive")
+        return problem, evolve(problem, until=1.5, dt=problem.stepper.dt / 2)
+
+    problem, result = run("p")
+    assert result.status is EvolveStatus.COMPLETED
+    places = np.linspace(0, 2 * np.pi, 500)[:-1, None]
+    assert problem.evaluate(result.u, places).min() > -1e-3
+    _, result = run("p+1")
+    assert "degree='p' in a pointwise flux" in result.message
