@@ -65,7 +65,7 @@ def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
         )
     if term.term.fields:
         raise ValueError(f"{term.text()} has a field as coefficient, which is not possible yet")
-    if any(factor.flux not in (None, "central") for factor in derivatives):
+    if any(factor.flux is not None for factor in derivatives):
         raise ValueError(
             f"{term.text()}: the flux of a pointwise function is that of Lax and Friedrichs, by "
             "speed=; leave out flux="
@@ -134,6 +134,8 @@ def flux_at_ends(
             *points, t = points_and_time
             return function.of_state(value(*points, t), points, t)
 
+        named = data if callable(data) else function.function  # what refusals to save it name
+        at_points.__qualname__ = getattr(named, "__qualname__", repr(named))
         return Dirichlet(FunctionOfAxes(_AT_END, at_points, function.axes, None, in_time=True))
 
     return flux(ends[0]), flux(ends[1])

@@ -40,7 +40,7 @@ def test_every_value_of_the_gallery_fits_in_ten_lines(name):
 
 def test_a_pde_of_many_terms_and_a_long_table():
     table = time.spline(np.arange(1000.0), np.sin(np.arange(1000.0)))
-    terms = [*laplacian([X, V]) * 20, div(X, time=table)]
+    terms = [*[*laplacian([X, V])] * 20, div(X, time=table)]
     pde = PDE(
         [X, V], terms[::-1], boundary={X: "periodic", V: (Dirichlet(2.0), Neumann())}, initial=0.0
     )
