@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class BlockExchange:
         self._counts = [len(chosen) for chosen in sent]
         self._received = [int(count) for count in received]
         self.sent, self.received = sum(self._counts), sum(self._received)
+        self._begins = [0, *accumulate(self._counts)][:-1]
         self._copies: _HostCopies | Any
         if backend.name == "cuda":
             from batchkron.backends.cuda.interface.device import BlockCopies
@@ -99,11 +100,9 @@ class BlockExchange:
         outer, _, size = own.shape
         scale = outer * size
         out, direct = scratch[0][: scale * self.sent], outer == 1
-        ends = scale * np.cumsum([0, *self._counts])
-        parts = [out[begin:end] for begin, end in pairwise(ends.tolist())]
         targets = [
-            part.reshape(outer, count, size)
-            for part, count in zip(parts, self._counts, strict=True)
+            out[scale * begin : scale * (begin + count)].reshape(outer, count, size)
+            for begin, count in zip(self._begins, self._counts, strict=True)
         ]
         self._copies.run(own, targets)
         received = target.reshape(-1) if direct else scratch[1][: scale * self.received]

@@ -79,7 +79,8 @@ class DistributedSweeps(DistributedOperator):
         super().__init__(ranks, layout, layout, spec.dtype, plan)
         rank = self.communicator.rank
         self._memory = self._places(rank)
-        arrived, self._blocks_of_ranks = arrival_places(plan, has_x=self._memory.has_x)
+        arrived, blocks_of_ranks = arrival_places(plan, has_x=self._memory.has_x)
+        self._blocks_of_ranks = blocks_of_ranks.tolist()
         self._moves = {
             number: _Move(halo, rank, self._memory, number, arrived[number], self._backend)
             for number, halo in enumerate(plan.halos)
@@ -163,8 +164,7 @@ class DistributedSweeps(DistributedOperator):
             common = memory[: elements * self.dtype.itemsize].view(self.dtype)
             return common.reshape(outer, blocks, size), ()
         if self.communicator.stores and self._moves:
-            counts = self._blocks_of_ranks.tolist()
-            memories = self._shared.take_blocks(outer, counts, size)
+            memories = self._shared.take_blocks(outer, self._blocks_of_ranks, size)
             return memories[self.communicator.rank], memories
         moves = [move.blocks for move in self._moves.values()]
         messages = max((max(move.sent, move.received) for move in moves), default=0)
@@ -241,7 +241,7 @@ class _Exchanges:
             meet = partial(self._communicator.meet, self._own)
             stores, self._stores = tuple(self._stores), []
             met = self._communicator.beside(partial(_after, stores, meet), last=False)
-            return partial(_after, (met,), lambda: None)
+            return None if met is None else met.wait
         return partial(self._end, numbers) if numbers else None
 
     def _begin(self, number: int) -> None:
