@@ -2,6 +2,7 @@
 
 import sys
 
+import kernel_resources
 import numpy as np
 import pytest
 from emulator.host_compiler import COPIES, Launch, compiled
@@ -9,7 +10,6 @@ from nvrtc import DEVICES, compile_program
 
 from batchkron.backends.cuda.exchange.block_kernel import ARGUMENTS, arguments_of, block_program
 from batchkron.backends.cuda.kernel import THREADS
-from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 
 WORDS = (4, 8, 16)
@@ -70,11 +70,7 @@ def test_stores_begin_at_lines(launches, rng):
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_kernels_compile_without_a_stack(capability):
-    for program in map(block_program, WORDS):
-        _, code = compile_program(
-            program.source, device_sources(), program.expression, compile_options(capability)
-        )
-        used = resources(code)
+    for used in kernel_resources.compiled(map(block_program, WORDS), capability):
         assert used.registers <= 64
         assert used.stack == 0
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import kernel_resources
 import numpy as np
 import pytest
 from dense_oracle import DTYPES
@@ -10,7 +11,6 @@ from nvrtc import DEVICES, compile_program
 
 from batchkron.backends.cuda.exchange import kernel
 from batchkron.backends.cuda.exchange.kernel import ARGUMENTS, THREADS, Copies, copies_of
-from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.program import compile_options, device_sources
 from batchkron.distributed.exchanges.exchange import Exchange
 
@@ -179,11 +179,7 @@ def test_a_missing_barrier_is_seen(tmp_path, rng):
 
 @pytest.mark.parametrize("capability", DEVICES)
 def test_kernels_compile_without_a_stack(capability):
-    for program in programs():
-        _, code = compile_program(
-            program.source, device_sources(), program.expression, compile_options(capability)
-        )
-        used = resources(code)
+    for used in kernel_resources.compiled(programs(), capability):
         assert used.registers <= 40
         assert used.stack == 0
 
