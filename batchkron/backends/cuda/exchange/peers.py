@@ -26,6 +26,7 @@ _NAME_BYTES = 16  # of a machine or a process
 _NUMBERS = 2 * _NAME_BYTES  # where device and address begin in a rank's record
 _NO_MEMORY, _NOT_MAPPED = 1, 2  # what went wrong on a rank; 0: nothing
 _LAZY_PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess
+_IMPORT = uuid.uuid4().bytes  # names this process, and those that are forked from it
 
 
 class _Opened:
@@ -168,10 +169,9 @@ def _machine() -> bytes:
     return blake2b(text.encode(), digest_size=_NAME_BYTES).digest()
 
 
-@cache
 def _process() -> bytes:
     """Return a name of this process; in containers, several have one number."""
-    return uuid.uuid4().bytes
+    return blake2b(_IMPORT + str(os.getpid()).encode(), digest_size=_NAME_BYTES).digest()
 
 
 def _mapped(record: Array, own: Array, size: int) -> Any:

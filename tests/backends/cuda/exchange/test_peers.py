@@ -95,6 +95,8 @@ def run(request, program):
 
 def test_threads_of_a_process_write_to_each_other(request):
     run(request, """
+sys.setswitchinterval(1e-6)  # seconds, so that threads ask at the same time
+assert len(set(simulate(50, lambda host: peers._process()))) == 1
 assert simulate(3, shared) == [[0, 10, 20], [1, 11, 21], [2, 12, 22]]
 assert simulate(3, tried) == [True] * 3
 assert not OPENED
