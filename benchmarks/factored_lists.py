@@ -21,8 +21,7 @@ from batchkron.problems import SparseGrid, gallery
 from batchkron.problems.discretization.matrices.mode_operator import connected
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import in_turn, least, waiter
 from benchmarks.lists_once import CASES, random_list
 
@@ -146,12 +145,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     bk.set_num_threads(options.threads)
-    rng, cells = np.random.default_rng(options.seed), []
+    rng = np.random.default_rng(options.seed)
     lists = measured_lists(rng, options.device, options.quick)
-    for cell in chain(lists, measured_setup(rng, 10_000 if options.quick else PRODUCTS)):
-        print(words(cell), flush=True)
-        cells.append(cell)
-    save(options.json, {"machine": machine(), "device": options.device, "cells": cells})
+    setup = measured_setup(rng, 10_000 if options.quick else PRODUCTS)
+    about = {"machine": machine(), "device": options.device}
+    recorded(chain(lists, setup), options.json, about)
 
 
 if __name__ == "__main__":

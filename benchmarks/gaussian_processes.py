@@ -25,8 +25,7 @@ with warnings.catch_warnings():
 
 from batchkron.linear_operator import accelerate
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import medians
 from benchmarks.torch_layers import synchronize
 
@@ -230,16 +229,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = list(QUICK) if options.quick else options.cases
     print(f"torch {torch.__version__}, GPyTorch {gpytorch.__version__} on {options.device}")
     print("SKIP: the paper's program runs SKI unchanged, so its column is beside SKI's")
-    rows = []
+    about = {"machine": machine(options.device), "device": options.device}
+    cells = product(names, options.models, options.dtypes)
+    measured = (asdict(measure(cell[0], chosen[cell[0]], *cell[1:], options)) for cell in cells)
     with warnings.catch_warnings(), settings():
         warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
-        belongs_to = machine(options.device)
-        for name, model, dtype in product(names, options.models, options.dtypes):
-            rows.append(measure(name, chosen[name], model, dtype, options))
-            print(words(asdict(rows[-1])), flush=True)
-            found = {"machine": belongs_to, "device": options.device}
-            save(options.json, {**found, "rows": [asdict(row) for row in rows]})
-    if any("differs" in remark for row in rows for remark in row.remarks):
+        rows = recorded(measured, options.json, about, "rows")
+    if any("differs" in remark for row in rows for remark in row["remarks"]):
         sys.exit("losses differ")
 
 

@@ -13,8 +13,7 @@ from threadpoolctl import threadpool_limits
 import batchkron as bk
 from benchmarks.core.checks import Array
 from benchmarks.core.options import counts, parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import OURS, Contender, Effort, measure, next_to_peers
 from benchmarks.interpolation_data import InterpolatedData, SparseMatrices
 
@@ -162,13 +161,10 @@ def main() -> int:
         help="on a device: only the transpose, with so many points, such as 16,32,64",
     )
     options = parser.parse_args()
-    on_cpu, rows = options.device == "cpu", []
+    on_cpu = options.device == "cpu"
     options.points = options.points or (20_000 if on_cpu else 500_000)
     run = cpu_rows if on_cpu else segment_rows if options.segments else device_rows
-    for row in run(options):
-        rows.append(row)
-        print(words(row), flush=True)
-        save(options.json, {"machine": machine(options.device), "cells": rows})
+    rows = recorded(run(options), options.json, {"machine": machine(options.device)})
     if on_cpu:
         gains = np.array([row["gain"] for row in rows if "gain" in row])
         print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import jax
@@ -11,8 +12,7 @@ import numpy as np
 from batchkron.jax import kron_matmul
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import in_turn, medians
 from benchmarks.shapes import chain, square_shapes
 
@@ -97,14 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=TOLERANCE, nargs="+", default=list(TOLERANCE))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     options = parser.parse_args(arguments)
-    found: list[dict[str, Any]] = []
     belongs_to = machine("cuda" if jax.default_backend() == "gpu" else "cpu")
+    cells = product(options.dtype, options.shapes)
+    rows = (measure(name, dtype, options.rounds) for dtype, name in cells)
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        for dtype in options.dtype:
-            for name in options.shapes:
-                found.append(measure(name, dtype, options.rounds))
-                print(words(found[-1]), flush=True)
-                save(options.json, {"machine": belongs_to, "rows": found})
+        recorded(rows, options.json, {"machine": belongs_to}, "rows")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -13,14 +13,11 @@ import batchkron as bk
 from batchkron import kronecker_sparse as ks
 from benchmarks.core.checks import on_host, relative_error
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
-from benchmarks.core.timing import in_turn, least
+from benchmarks.core.records import machine, recorded
+from benchmarks.core.timing import Call, in_turn, least
+from benchmarks.patterns import LAYOUTS, Pattern
 
-Pattern = tuple[int, int, int, int]
-Call = Callable[[], Any]
 DTYPES = ("float16", "float32", "float64")
-LAYOUTS = ("batch-first", "batch-last")
 PORTIONS = (16 << 20, 32 << 20)  # bytes of the input and output of one factor, at most
 ROUNDS = 7
 
@@ -116,12 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cuda = options.device == "cuda"
     bk.set_num_threads(options.threads)
     batch = options.batch or (25_088 if cuda else 4096)
-    rng, found = np.random.default_rng(1), []
-    dtypes = options.dtype or (DTYPES if cuda else DTYPES[1:])
-    for name, dtype, layout in product(options.chain or CHAINS, dtypes, LAYOUTS):
-        found.append(measured(name, dtype, layout, batch, cuda, rng))
-        print(words(found[-1]), flush=True)
-    save(options.json, {"machine": machine(options.device), "cells": found})
+    rng, dtypes = np.random.default_rng(1), options.dtype or (DTYPES if cuda else DTYPES[1:])
+    cells = product(options.chain or CHAINS, dtypes, LAYOUTS)
+    rows = (measured(*cell, batch, cuda, rng) for cell in cells)
+    found = recorded(rows, options.json, {"machine": machine(options.device)})
     return int(any(one["wrong"] for one in found))
 
 

@@ -1,6 +1,6 @@
 """Batch lists that are used once: ``python -m benchmarks.lists_once [--threads 1,2]``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -10,8 +10,7 @@ import numpy as np
 import batchkron as bk
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import in_turn, least, seconds_of, waiter
 
 CASES = (
@@ -80,24 +79,26 @@ def main() -> None:
     parser = parser_of(__doc__, "threads", "seed", "quick", "device", "json")
     options = parser.parse_args()
     on_cpu = options.device == "cpu"
-    rng, rows, eager = np.random.default_rng(options.seed), [], None
+    rng, eager = np.random.default_rng(options.seed), None
     if not on_cpu:
         eager = eager_seconds(rng)
         print(f"batched_kron on 1000 products, an eager call: {eager * 1e6:.1f} µs")
     cases = CASES[:2] if options.quick else CASES
-    for (modes, size), dtype, shares in product(cases, ("float64", "float32"), (True, False)):
-        arguments = random_list(rng, modes, size, dtype, shares)
-        arguments = arguments if on_cpu else on_device(arguments)
-        for count in options.threads if on_cpu else [0]:
-            if on_cpu:
-                bk.set_num_threads(count)
-            times = measure(arguments, options.device)
-            case = {"modes": modes, "size": size, "dtype": dtype}
-            case |= {"pool": "shared" if shares else "own", "products": len(arguments[1])}
-            rows.append({**case, "threads": count, "seconds": times})
-            print(words(rows[-1]), flush=True)
-    report = {"machine": machine(), "device": options.device, "eager": eager, "cells": rows}
-    save(options.json, report)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for (modes, size), dtype, shares in product(cases, ("float64", "float32"), (True, False)):
+            arguments = random_list(rng, modes, size, dtype, shares)
+            arguments = arguments if on_cpu else on_device(arguments)
+            for count in options.threads if on_cpu else [0]:
+                if on_cpu:
+                    bk.set_num_threads(count)
+                times = measure(arguments, options.device)
+                case = {"modes": modes, "size": size, "dtype": dtype}
+                case |= {"pool": "shared" if shares else "own", "products": len(arguments[1])}
+                yield {**case, "threads": count, "seconds": times}
+
+    about = {"machine": machine(), "device": options.device, "eager": eager}
+    recorded(rows(), options.json, about)
 
 
 if __name__ == "__main__":

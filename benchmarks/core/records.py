@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import batchkron as bk
+from benchmarks.core.tables import words
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -23,6 +25,18 @@ def save(path: Path | None, record: Any) -> None:
     """Write a record as JSON, whole or not at all, if there shall be a file."""
     if path is not None:
         save_text(path, json.dumps(record, indent=1, ensure_ascii=False))
+
+
+def recorded(
+    rows: Iterable[dict[str, Any]], path: Path | None, about: Mapping[str, Any], name: str = "cells"
+) -> list[dict[str, Any]]:
+    """All rows; each is printed as it comes, and all so far are written behind ``about``."""
+    found = []
+    for row in rows:
+        found.append(row)
+        print(words(row), flush=True)
+        save(path, {**about, name: found})
+    return found
 
 
 def save_text(path: Path, text: str) -> None:

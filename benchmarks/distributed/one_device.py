@@ -4,6 +4,7 @@ Only addresses matter for what a store does; the time is that of one pass over m
 """
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,9 @@ class Stored:
 
 def run(path: Path | None) -> bool:
     records: list[dict[str, Any]] = []
-    for case in CASES:
-        for G in (2, 4):
-            records.append(measured(case, G))
-            save(path, records)
+    for case, G in product(CASES, (2, 4)):
+        records.append(measured(case, G))
+        save(path, records)
     return all(record["right"] for record in records)
 
 

@@ -2,8 +2,9 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.krylov.cases import ITERATIONS, right_hand_side, second_difference, times_of
 
 SIZES = ((100, 100), (22, 22, 22), (316, 316), (47,) * 3, (1000, 1000), (100,) * 3)
@@ -29,8 +29,7 @@ def solves(A: Any, b: Any) -> dict[str, Callable[[], Any]]:
     return {"cg": with_cg, "gmres": with_gmres}
 
 
-def measure(sizes: Sequence[int]) -> list[dict[str, Any]]:
-    found = []
+def measured(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     operators = {  # symmetric and positive definite
         "sum": bk.KroneckerSum([second_difference(n) for n in sizes]),
         "product": bk.KroneckerProduct([np.eye(n) + second_difference(n) / 8 for n in sizes]),
@@ -46,28 +45,22 @@ def measure(sizes: Sequence[int]) -> list[dict[str, Any]]:
             seconds = times_of(contenders)
             ratio = seconds[NAMES[2]] / seconds[NAMES[1]]
             case = {"sizes": list(sizes), "operator": name, "method": method}
-            found.append({**case, "seconds": seconds, "over_one": ratio})
-            print(words(found[-1]), flush=True)
-    return found
+            yield {**case, "seconds": seconds, "over_one": ratio}
 
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "json")
     parser.add_argument("--unknowns", type=int, nargs=2, default=(0, 10**6), metavar=("N", "N"))
     options = parser.parse_args(given)
-    before = bk.get_num_threads()
-    content: dict[str, Any] = {"machine": machine("cpu"), "solves": []}
+    before, (least, most) = bk.get_num_threads(), options.unknowns
+    chosen = (sizes for sizes in SIZES if least <= np.prod(sizes) <= most)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # not converged
-            least, most = options.unknowns
-            for sizes in SIZES:
-                if least <= np.prod(sizes) <= most:
-                    content["solves"] += measure(sizes)
-                    save(options.json, content)
+            rows = chain.from_iterable(map(measured, chosen))
+            records = recorded(rows, options.json, {"machine": machine()}, "solves")
     finally:
         bk.set_num_threads(before)
-    records = content["solves"]
     slower = sum(record["over_one"] > MAX_RATIO for record in records)
     print(f"\n{slower} of {len(records)} solves take over {MAX_RATIO} times as long on two threads")
     return int(slower > 0)
