@@ -23,7 +23,7 @@ from benchmarks.cpu.options import chosen_cells, read_options
 from benchmarks.cpu.peers import all_peers
 from benchmarks.cpu.random_run import measure_draw, print_tables
 from benchmarks.cpu.regimes import Regime
-from benchmarks.cpu.verdicts import judge, speedups
+from benchmarks.cpu.report import judge, speedups
 from benchmarks.random_shapes import draws
 
 ARRAYS_AT_ONCE = 8  # arrays of a cell in memory: vectors, the peers' buffers, what they allocate

@@ -8,8 +8,8 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.records import processors
 from benchmarks.core.timing import Effort
 from benchmarks.cpu.cells import Key, keys_of
-from benchmarks.cpu.moods import MOODS
 from benchmarks.cpu.peers import NAMES
+from benchmarks.cpu.random_run import MOODS
 from benchmarks.cpu.regimes import REGIMES, Regime
 from benchmarks.random_shapes import seed_of_today
 

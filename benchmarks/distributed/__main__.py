@@ -32,8 +32,7 @@ def main() -> int:
 
             work = partial(compile_kernels, options.launch, options.quick, options.processes)
         return 0 if launch(options.launch, words, options.json, options.seconds, work) else 1
-    from benchmarks.distributed.cells import run_cells
-    from benchmarks.distributed.parts import cells_of, described
+    from benchmarks.distributed.parts import cells_of, described, run_cells
     from benchmarks.distributed.ranks import Ranks
 
     ranks = Ranks(options.device, options.seconds, options.quick)

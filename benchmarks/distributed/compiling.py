@@ -17,9 +17,16 @@ from benchmarks.distributed.correctness import (
     check_run,
     check_solvers,
 )
-from benchmarks.distributed.others import apply_sweeps, solve_systems
 from benchmarks.distributed.parts import QUICK_LEVELS, QUICK_SYSTEMS, SWEEP_LEVELS, SYSTEMS
-from benchmarks.distributed.products import FIGURE_11, LONG, QUICK, Case, grids
+from benchmarks.distributed.products import (
+    FIGURE_11,
+    LONG,
+    QUICK,
+    Case,
+    apply_sweeps,
+    grids,
+    solve_systems,
+)
 from benchmarks.distributed.ranks import Ranks
 from benchmarks.gpu.compiling import Job, compile_all
 

@@ -19,7 +19,7 @@ from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
 from benchmarks.gpu.report import Cell
-from benchmarks.standings import standing_records
+from benchmarks.random_shapes import standing_records
 
 
 def need_cupy() -> None:

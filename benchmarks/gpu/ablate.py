@@ -1,9 +1,13 @@
-"""What each family of kernels is worth: cells whose plan has it, with and without it."""
+"""What each family of kernels is worth: cells whose plan has it, with and without it.
+
+benchmarks/README.md says what `WAYS` are, which can be switched off beside families of kernels.
+"""
 
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -12,26 +16,121 @@ from unittest import mock
 from batchkron.backends.cuda.choose import ORDER
 from batchkron.backends.cuda.choose import families as families_of
 from batchkron.backends.cuda.kernel import Family
-from batchkron.backends.cuda.kernel_family import without
+from batchkron.backends.cuda.kernel_family import is_enabled, without
 from batchkron.backends.cuda.kron.families import FAMILIES as KRON
+from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
+from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct
+from batchkron.backends.cuda.kron_sparse.tiles.tile import KEPT_VALUES
+from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, programs_of
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.core.checks import relative_error
 from benchmarks.core.tables import groups, head, row
-from benchmarks.gpu import ablated_sparse
+from benchmarks.gpu.cases import sparse_cases as cases
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.cases.sweep_cases import LARGE
 from benchmarks.gpu.compiling import Job, compile_program
 from benchmarks.gpu.options import Choice
+
+PART = "kronecker-sparse"
+PRECISION = "tf32x3"
+
+
+# what `kernel_family.without` switches off for this benchmark alone
+PREPARED = "kron_sparse.prepared_values"
+UNITS = "kron_sparse.float32_units"
+WAYS = LIBRARY, TRANSPOSED, KEPT_VALUES, PREPARED, UNITS
+
+
+def sparse_choices(dtype: str | None) -> list[Choice]:
+    small = (*cases.FIRST, *cases.SMALL, *cases.LARGE)
+    chosen = [
+        (one, cases.SparseCase(pattern, layout))
+        for one in (*cases.SPARSE_DTYPES, PRECISION)
+        for pattern in (cases.FIRST if one == PRECISION else small)
+        for layout in cases.LAYOUTS
+        if dtype in (None, one)
+    ]
+    return [Choice(PART, case.name, one, case) for one, case in chosen]
+
+
+def shape_in(choice: Choice) -> SparseShape:
+    if choice.dtype != PRECISION:
+        return cases.shape_of(choice.case, choice.dtype)
+    products = PRODUCTS[PRECISION] if is_enabled(UNITS) else 0
+    return replace(cases.shape_of(choice.case, "float32"), products=products)
+
+
+def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
+    """Which of `WAYS` a cell's plan has."""
+    way = fastest_way(shape_in(choice), device)
+    found = {PREPARED}
+    if isinstance(way, tuple):
+        found.add(TRANSPOSED)
+        products = [part.product for part in way]
+    else:
+        products = [way]
+    for product in products:
+        if isinstance(product, LibraryProduct):
+            found.add(LIBRARY)
+        elif getattr(product.variant, "kept", False):
+            found.add(KEPT_VALUES)
+    if choice.dtype == PRECISION:
+        found.add(UNITS)
+    return found
+
+
+def sparse_programs(
+    cells: Iterable[Choice], groups: Iterable[Sequence[str]], device: DeviceLimits
+) -> list[Program]:
+    """The kernels of the cells with all families, and without each group of them; each once."""
+    known = list(cells)
+    found: dict[Program, None] = {}
+    for names in ((), *groups):
+        with without(*names):
+            for choice in known:
+                try:
+                    own = programs_of(fastest_way(shape_in(choice), device))
+                except LookupError:
+                    continue  # nobody else does it: reported where it is measured
+                found |= dict.fromkeys(own)
+    return list(found)
+
+
+def sparse_subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], object]]], Any]:
+    import cupy
+
+    import batchkron as bk
+    from benchmarks.gpu.parts.kron_sparse import SparseData
+
+    in_tf32 = choice.dtype == PRECISION
+    data = SparseData(choice.case, "float32" if in_tf32 else choice.dtype)
+    layout: Any = choice.case.layout
+
+    def product() -> list[Callable[[], object]]:
+        precision: Any = PRECISION if in_tf32 and is_enabled(UNITS) else None
+        options = {"layout": layout, "precision": precision}
+        if is_enabled(PREPARED):
+            apply = bk.KroneckerSparse(data.values, **options).to("cuda").apply
+        else:
+            multiply = bk.kronecker_sparse_multiply
+            apply = partial(multiply, cupy.asarray(data.values), **options)
+        return [partial(apply, x, out=y) for x, y in data.pairs]
+
+    return product, data.pairs[-1][1]
+
 
 FAMILIES = {
     f"{family.operation}.{family.name}": family
     for table in (KRON, KRON_SPARSE, *map(families_of, ORDER))
     for family in table
 }
-NAMES = (*FAMILIES, *ablated_sparse.WAYS)
+NAMES = (*FAMILIES, *WAYS)
 PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
-PARTS += (ablated_sparse.PART,)
+PARTS += (PART,)
 MIN_GAIN = 1.10  # a family that gains less does not stay
 SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and sizes of their modes
 Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
@@ -114,11 +213,11 @@ def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
 
 
 def sparse_jobs(cells: Iterable[Choice], families: Iterable[str]) -> list[Job]:
-    chosen = [one for one in cells if one.part == ablated_sparse.PART]
+    chosen = [one for one in cells if one.part == PART]
     if not chosen:
         return []
     groups = [name.split("+") for name in families]
-    found = ablated_sparse.programs(chosen, groups, current_limits())
+    found = sparse_programs(chosen, groups, current_limits())
     return [partial(compile_program, program) for program in found]
 
 
@@ -131,7 +230,7 @@ def cells_without_choice(
     if len(sparse) < len(families):
         found += [*choices, *(one for one in systems() if dtype in (None, one.dtype))]
     if sparse:
-        found += ablated_sparse.choices(dtype)
+        found += sparse_choices(dtype)
     return found
 
 
@@ -140,8 +239,8 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
     from benchmarks.gpu import data
 
     case, dtype = choice.case, choice.dtype
-    if choice.part == ablated_sparse.PART:
-        return ablated_sparse.subject(choice)
+    if choice.part == PART:
+        return sparse_subject(choice)
     if choice.part == "systems":
         return systems_subject(*case, dtype)
     if (choice.part == "lists" and case.unknowns >= HUGE) or (
@@ -190,8 +289,8 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
     with without(), used_families() as used:
         calls = make()
         calls[-1]()  # functions ask for kernels in their first call
-    if choice.part == ablated_sparse.PART:
-        used |= ablated_sparse.used_ways(choice, current_limits())
+    if choice.part == PART:
+        used |= used_ways(choice, current_limits())
     asked = used_of(families, used)
     if not asked:
         return

@@ -19,8 +19,7 @@ from benchmarks.core.device_timing import (
     random_array,
 )
 from benchmarks.core.timing import OURS
-from benchmarks.gpu.cases.cases import BatchCase
-from benchmarks.gpu.cases.floors import explicit_bytes, kron_bytes
+from benchmarks.gpu.cases.cases import BatchCase, explicit_bytes, kron_bytes
 from benchmarks.gpu.cases.list_cases import ListCase
 from benchmarks.gpu.cases.sweep_cases import SweepCase
 from benchmarks.gpu.options import Choice

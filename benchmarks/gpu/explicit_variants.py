@@ -19,8 +19,7 @@ from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
 from benchmarks.core.tables import words
-from benchmarks.gpu.cases.cases import DTYPES, EXPLICIT
-from benchmarks.gpu.cases.floors import explicit_bytes, explicit_traffic
+from benchmarks.gpu.cases.cases import DTYPES, EXPLICIT, explicit_bytes, explicit_traffic
 from benchmarks.gpu.data import ExplicitSubject
 from benchmarks.shapes import squares
 

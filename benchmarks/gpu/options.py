@@ -17,13 +17,13 @@ from benchmarks.random_shapes import draws, seed_of_today
 from benchmarks.shapes import squares
 
 PARTS = {  # the module of each part, and the function that measures a cell of it
-    "start": ("start", "start_cells"),
+    "start": ("latency", "start_cells"),
     "latency": ("latency", "latency_cells"),
     "kron": ("kron", "kron_cells"),
     "precision": ("kron", "kron_cells"),
     "pde": ("kron", "kron_cells"),
-    "batches": ("batches", "batch_cells"),
-    "atomic": ("batches", "atomic_cells"),
+    "batches": ("lists", "batch_cells"),
+    "atomic": ("lists", "atomic_cells"),
     "lists": ("lists", "list_cells"),
     "sweeps": ("sweeps", "sweep_cells"),
     "kronecker-sparse": ("kron_sparse", "sparse_cells"),
@@ -31,7 +31,7 @@ PARTS = {  # the module of each part, and the function that measures a cell of i
     "ablation": ("kron", "ablation_cells"),
     "tune": ("tune", "tune_cells"),
 }
-RANDOM = "random_run", "random_cells"
+RANDOM = "kron", "random_cells"
 OPT_IN_PARTS = ("kronecker-sparse", "tune")  # parts that take long
 
 

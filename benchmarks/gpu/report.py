@@ -8,8 +8,7 @@ from typing import Any
 from benchmarks.core.tables import groups
 from benchmarks.gpu.cases.cases import Figures, Recorded
 from benchmarks.patterns import LAYOUTS
-from benchmarks.random_shapes import Draw
-from benchmarks.standings import Standing, standing, summary, worst_tables
+from benchmarks.random_shapes import Draw, Standing, standing, summary, worst_tables
 
 MAX_GAIN = 1.10  # largest time by the rule (the choice by estimates) over the time after tuning
 SHARE_AHEAD = 1.0  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer

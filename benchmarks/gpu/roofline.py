@@ -21,8 +21,7 @@ from batchkron.spec.kron import KronSpec
 from benchmarks.core.plots import Roof, figures, label_marks, logarithmic, save_figure
 from benchmarks.core.tables import head
 from benchmarks.core.tables import row as table_row
-from benchmarks.gpu.cases.cases import DTYPES, KRON
-from benchmarks.gpu.cases.floors import COPY, FLOPS
+from benchmarks.gpu.cases.cases import COPY, DTYPES, FLOPS, KRON
 from benchmarks.shapes import KronMatmul
 
 H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")

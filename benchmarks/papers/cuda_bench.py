@@ -20,8 +20,7 @@ from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.gpu.compiling import compile_all, compile_program, sparse_programs
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
-from benchmarks.papers.measuring import Bench, DeviceLostError, Problem, text_of
-from benchmarks.papers.results import Key
+from benchmarks.papers.results import Bench, DeviceLostError, Key, Problem, text_of
 
 GRAPH_SECONDS = 4e-3  # about the length of a graph
 MAX_CALLS = 64  # in a graph

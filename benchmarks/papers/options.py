@@ -11,8 +11,16 @@ from typing import Any
 from benchmarks.core import options
 from benchmarks.core.records import default_processes
 from benchmarks.core.tables import words
-from benchmarks.papers.measuring import Bench, DeviceLostError, keys_of, measure_missing
-from benchmarks.papers.results import DTYPES, NAMES, Cell, Results
+from benchmarks.papers.results import (
+    DTYPES,
+    NAMES,
+    Bench,
+    Cell,
+    DeviceLostError,
+    Results,
+    keys_of,
+    measure_missing,
+)
 from benchmarks.patterns import BATCH, Pattern, energy_patterns, fair_order, time_patterns
 
 DEVICE_LOST = 3  # the exit status: another process may go on

@@ -1,14 +1,26 @@
-"""The file of measured cells, to which runs append."""
+"""The cells of a table, the file to which runs append, and how what it lacks is measured."""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.core.records import earlier, save_text
+import numpy as np
+
+import batchkron as bk
+from benchmarks import kronecker_sparse as peers
+from benchmarks.core.checks import on_host
+from benchmarks.core.records import earlier, machine, save_text
 from benchmarks.core.tables import groups
-from benchmarks.core.timing import OURS
+from benchmarks.core.timing import OURS, Call, seconds_of
 from benchmarks.patterns import LAYOUTS, Pattern
 
 ALONE = "bmm, multiply alone"
@@ -88,3 +100,246 @@ class Results:
             report = {"machine": self.machine, "cells": cells}
             text = json.dumps(report, ensure_ascii=False)
             save_text(self.path, text.replace('{"pattern"', '\n{"pattern"'))  # a cell a line
+
+
+SLOWER = 3.0  # a contender that takes this many times as long as the fastest one is stopped early
+# Seconds of a call that is repeated in any case: a single one of several small kernels takes as
+# long as its launches, ten times what it takes in a graph.
+ALWAYS_REPEATED = 2e-3
+SAMPLES = 8  # vectors of a result that are compared
+DISTINCT = 97  # vectors of a batch that are not repeated ones
+REPEATS = 5  # of a call whose time is a median
+AHEAD = 256  # cells whose kernels are compiled at the same time
+EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+
+Array = Any
+
+
+class DeviceLostError(RuntimeError):
+    """The device refuses all further work of this process."""
+
+
+class Bench:
+    """The threads of this process, on which contenders run: ours, and NumPy's and SciPy's.
+
+    ``module`` has the arrays; `cuda_bench.CudaBench` is a device.
+    """
+
+    machine: Mapping[str, Any]
+    module: Any = np
+
+    def __init__(self) -> None:
+        described = machine()
+        self.machine = {**described, "device": described["processor"]}
+
+    def compile(self, keys: Sequence[Key]) -> None:
+        """Compile what cells need, all together."""
+
+    def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
+        """Return what makes each contender: a function that returns its call."""
+        pattern, batch, dtype, layout = given.key
+        values, (a, _, c, d) = given.values, pattern
+        x = given.few[given.repeated]
+        if layout == "batch-last":
+            x = np.ascontiguousarray(x.T)
+        how = {"pattern": pattern, "batch": batch, "layout": layout}
+        data: Any = SimpleNamespace(**how, values=values, inputs=[x])
+        op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
+
+        def bsr() -> Call:
+            _, matrix = peers.bsr_matrix(values)
+            if matrix is None:
+                raise MemoryError("blocks with too many zeros")
+            return peers.by_matrix(data, matrix)
+
+        def alone() -> Call:
+            blocks = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
+            if layout == "batch-last":
+                given = np.ascontiguousarray(x.reshape(a, c, d, batch).transpose(0, 2, 1, 3))
+                return lambda: blocks @ given
+            given = np.ascontiguousarray(x.reshape(batch, a, c, d).transpose(1, 3, 0, 2))
+            turned = np.ascontiguousarray(blocks.swapaxes(2, 3))
+            return lambda: given @ turned
+
+        return {
+            OURS: lambda: partial(op.apply, x, np.full(given.shape, np.nan, dtype)),
+            "einsum": lambda: peers.einsum(data),
+            "bmm": lambda: peers.permuted(data),
+            "bsr": bsr,
+            "dense": lambda: peers.by_matrix(data, op.to_dense()),
+            "sparse": lambda: peers.by_matrix(data, peers.csr_matrix(values)),
+            ALONE: alone,
+        }
+
+    def vectors(self, result: Any, given: Problem) -> Any:
+        flat = result.reshape(given.shape)
+        found = flat[given.sampled] if given.key[3] == "batch-first" else flat[:, given.sampled].T
+        return np.asarray(found, np.float64)
+
+    def run(self, call: Call) -> Any:
+        return call()
+
+    def once(self, call: Call) -> float:
+        return seconds_of(call)
+
+    def repeated(self, call: Call) -> float:
+        return statistics.median(self.once(call) for _ in range(REPEATS))
+
+    def watts(self, call: Call, seconds: float) -> float:
+        raise RuntimeError("not measured: the energy of a processor is not read")
+
+    def release(self) -> None:
+        """Free what contenders took; `DeviceLostError` if the device works no more."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a cell multiplies, on the host, and some vectors of the right result."""
+
+    key: Key
+    values: Array  # (a, b, c, d)
+    few: Array  # (at most `DISTINCT`, a c d): vectors that the batch repeats, one after another
+    chosen: Array  # those of the few whose results are compared
+    expected: Array  # their results in double precision, (len(chosen), a b d)
+    bound: Array  # the largest error that is right
+
+    @property
+    def repeated(self) -> Array:
+        """Which of the few vectors each vector of the batch is."""
+        return np.arange(self.key[1]) % len(self.few)
+
+    @property
+    def sampled(self) -> Array:
+        """Vectors of the batch that are compared: the chosen ones, first to last in the batch."""
+        turns = (self.key[1] - 1 - self.chosen) // len(self.few)
+        shares = np.arange(len(self.chosen)) / max(1, len(self.chosen) - 1)
+        return self.chosen + len(self.few) * (turns * shares).astype(int)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        (a, b, _, d), batch, _, layout = self.key
+        return (batch, a * b * d) if layout == "batch-first" else (a * b * d, batch)
+
+
+def problem(key: Key, module: Any = np) -> Problem:
+    """Values uniform in ±1/√c and normal vectors, as in the paper; both layouts have the same."""
+    return replace(_drawn(*key[:3], module), key=key)
+
+
+@lru_cache(maxsize=1)  # the layouts of a pattern and dtype follow each other
+def _drawn(pattern: Pattern, batch: int, dtype: str, module: Any) -> Problem:
+    a, _, c, d = pattern
+    rng = np.random.default_rng([*pattern, batch])
+    values = (2 * rng.random(pattern, np.float32) - 1) / np.float32(math.sqrt(c))
+    values = values.astype(dtype)
+    few = rng.standard_normal((min(batch, DISTINCT), a * c * d), np.float32).astype(dtype)
+    chosen = np.linspace(0, len(few) - 1, min(batch, SAMPLES)).astype(int)
+    chosen[-1:] = (batch - 1) % len(few)  # the last vector of the batch
+    given = module.asarray(few[chosen]), module.asarray(values)
+    expected = product(module, *given)
+    # sums in half precision are taken in single precision; their parts may be rounded in between
+    terms = 8 if dtype == "float16" else c + 4
+    sums = product(module, *(abs(one) for one in given))
+    bound = 2 * EPS[dtype] * (terms * sums + (dtype == "float16"))
+    key = (pattern, batch, dtype, "")
+    return Problem(key, values, few, chosen, *map(on_host, (expected, bound)))
+
+
+def product(module: Any, vectors: Array, values: Array) -> Array:
+    """The right result (n, a b d) of vectors (n, a c d), in double precision."""
+    a, b, c, d = values.shape
+    blocks = vectors.astype(np.float64).reshape(-1, a, c, d).transpose(1, 3, 0, 2)
+    matrices = values.astype(np.float64).transpose(0, 3, 2, 1)  # (a, d, c, b)
+    n = len(vectors)
+    sums = module.matmul(blocks.reshape(a * d, n, c), matrices.reshape(a * d, c, b))
+    return sums.reshape(a, d, n, b).transpose(2, 0, 3, 1).reshape(n, -1)
+
+
+def keys_of(
+    patterns: Sequence[Pattern], batch: int, dtypes: Sequence[str], layouts: Sequence[str] = LAYOUTS
+) -> list[Key]:
+    return [(p, batch, dtype, layout) for p in patterns for dtype in dtypes for layout in layouts]
+
+
+def measure_contender(
+    bench: Bench, cell: Cell, given: Any, makers: Any, name: str, energy: bool
+) -> None:
+    if name in cell.stopped_early:  # in an earlier run
+        cell.stopped_early.remove(name)
+    call = makers[name]()
+    result = bench.run(call)
+    if name != ALONE:
+        check(bench.vectors(result, given), given)
+    del result
+    seconds = bench.once(call)
+    others = (time for known, time in cell.seconds.items() if known != ALONE)
+    bound = max(SLOWER * min([seconds, *others]), ALWAYS_REPEATED)
+    if seconds > bound and name != ALONE:
+        cell.stopped_early.append(name)
+    else:
+        seconds = bench.repeated(call)
+    cell.seconds[name] = seconds
+    if energy and (name in cell.stopped_early or name == ALONE):
+        cell.failed[f"{name} energy"] = "not measured: too slow"
+    elif energy:
+        try:
+            cell.joules[name] = bench.watts(call, seconds) * seconds
+        except Exception as error:
+            cell.failed[f"{name} energy"] = text_of(error)
+
+
+def text_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:160]
+
+
+def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -> None:
+    given = makers = None
+    try:
+        given = problem(cell.key, bench.module)
+        makers = bench.prepare(given)
+    except Exception as error:
+        cell.failed |= dict.fromkeys(names, text_of(error))
+    for name in sorted(names, key=lambda name: name != OURS) if makers is not None else ():
+        try:
+            measure_contender(bench, cell, given, makers, name, energy)
+        except Exception as error:
+            cell.failed[name] = text_of(error)
+        if name in cell.failed:  # now that no traceback holds its arrays
+            bench.release()
+    del given, makers
+    bench.release()
+
+
+def check(found: Array, given: Problem) -> None:
+    worst = np.abs(found - given.expected) / given.bound
+    if not (worst <= 1).all():
+        raise ArithmeticError(f"wrong result, {np.nanmax(worst):.1e} times the bound")
+
+
+def measure_missing(
+    bench: Bench,
+    results: Results,
+    keys: Sequence[Key],
+    names: Sequence[str],
+    energy: bool = False,
+    seconds: float = 500.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Cell]:
+    """Measure what cells lack, one after another, until the time is over; yield each when done."""
+    end = clock() + seconds
+    left = [key for key in keys if results.cell(key).lacks(names, energy)]
+    for begin in range(0, len(left), AHEAD):
+        chunk = left[begin : begin + AHEAD]
+        if clock() > end:
+            return
+        bench.compile(chunk)
+        for key in chunk:
+            if clock() > end:
+                return
+            cell = results.cell(key)
+            cell.commit = results.machine.get("commit", "")
+            try:
+                measure_cell(bench, cell, cell.lacks(names, energy), energy)
+            finally:
+                results.add(cell)
+            yield cell

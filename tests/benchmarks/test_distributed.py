@@ -53,7 +53,7 @@ class OneRank:
 
 
 def cell(name, work=lambda ranks: True, seconds=1.0, part="p"):
-    return module("cells").Cell(part, name, seconds, work)
+    return module("parts").Cell(part, name, seconds, work)
 
 
 def fails(ranks):
@@ -89,7 +89,7 @@ def test_a_cell_without_time_is_left_out(tmp_path):
         cell("wrong", lambda ranks: False),
         cell("other", lambda ranks: done.append("other"), part="q"),
     ]
-    assert not module("cells").run_cells(ranks, cells, path, ["p"], {"ranks": 1})
+    assert not module("parts").run_cells(ranks, cells, path, ["p"], {"ranks": 1})
     found = json.loads(path.read_text())
     assert done == ["short"]
     assert found["done"] == ["p: short", "p: wrong"]
@@ -105,7 +105,7 @@ def test_a_failed_cell_ends_all_and_is_known(tmp_path, capsys):
 
     cells = [cell("first", measure), cell("second", fails), cell("third", measure)]
     with pytest.raises(ValueError, match="no such thing"):
-        module("cells").run_cells(ranks, cells, path, None, {})
+        module("parts").run_cells(ranks, cells, path, None, {})
     found = json.loads(path.read_text())
     assert ranks.said[-1] == "ended"
     assert found["under_way"] == "p: second"
@@ -123,7 +123,7 @@ def test_ranks_start_again_behind_a_failed_cell(tmp_path, monkeypatch):
         turns.append(command)
         cells = [cell("first", measure), cell("second", fails), cell("third", measure)]
         try:
-            module("cells").run_cells(OneRank(), cells, path, None, {})
+            module("parts").run_cells(OneRank(), cells, path, None, {})
         except ValueError:
             return "the end of the output"
         return ""
@@ -148,7 +148,7 @@ def test_ranks_that_never_begin_are_given_up(tmp_path, monkeypatch):
 
 
 def test_a_run_goes_on_behind_what_its_file_has(tmp_path):
-    path, known_of = tmp_path / "a.json", module("cells").known_of
+    path, known_of = tmp_path / "a.json", module("parts").known_of
     found = {"right": False, "failed": {"p: b": "text"}, "done": ["p: a"], "cases": [{"case": "c"}]}
     path.write_text(json.dumps({**found, "ranks": 2, "under_way": "p: c", "left_out": ["p: d"]}))
     begun = {"finished": False, "under_way": None, "left_out": []}

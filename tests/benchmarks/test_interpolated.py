@@ -52,7 +52,7 @@ def test_sparse_matrices_of_peers(rng, monkeypatch, sizes):
 
 
 def test_floors_on_a_device(monkeypatch):
-    floors = source_benchmarks.module("gpu.cases.floors")
+    floors = source_benchmarks.module("gpu.cases.cases")
     sizes, points = (64,) * 3, 1_000_000
     gathered = floors.interpolation_bytes(sizes, points, 1, "float64", "W")
     assert gathered == points * (96 + 12 + 8) + 8 * 64**3

@@ -155,7 +155,7 @@ class Bench:
     def release(self):
         self.calls.append(("release", ""))
         if self.lost:
-            raise papers("measuring").DeviceLostError("an illegal access")
+            raise papers("results").DeviceLostError("an illegal access")
 
 
 TIMES = {
@@ -172,12 +172,12 @@ TIMES = {
 def measured(tmp_path, bench, keys, **options):
     results = papers("results").Results(tmp_path / "cells.json", bench.machine)
     names = options.pop("names", papers("results").NAMES)
-    found = list(papers("measuring").measure_missing(bench, results, keys, names, **options))
+    found = list(papers("results").measure_missing(bench, results, keys, names, **options))
     return results, found
 
 
 def keys_of(dtypes=("float32",)):
-    return papers("measuring").keys_of(PATTERNS[:3], 40, dtypes)
+    return papers("results").keys_of(PATTERNS[:3], 40, dtypes)
 
 
 def test_slow_contenders_stop_early_and_wrong_ones_have_no_time(tmp_path):
@@ -240,7 +240,7 @@ def test_a_cell_that_cannot_be_prepared_fails_and_the_next_goes_on(tmp_path):
 def test_a_lost_device_ends_the_run_and_the_next_one_leaves_out_what_lost_it(tmp_path):
     bench = Bench(TIMES, refused=["einsum"])
     bench.lost = True
-    with pytest.raises(papers("measuring").DeviceLostError):
+    with pytest.raises(papers("results").DeviceLostError):
         measured(tmp_path, bench, keys_of())
     (written,) = json.loads((tmp_path / "cells.json").read_text())["cells"]
     assert set(written["failed"]) == {"einsum"}
@@ -252,7 +252,7 @@ def test_a_lost_device_ends_the_run_and_the_next_one_leaves_out_what_lost_it(tmp
 
 @pytest.mark.parametrize("batch", [1, 7, 96, 97, 98, 1000, 2048])
 def test_compared_vectors_are_those_of_the_batch(batch):
-    measuring = papers("measuring")
+    measuring = papers("results")
     for dtype, layout in itertools.product(("float16", "float32"), ("batch-first", "batch-last")):
         given = measuring.problem(((2, 4, 6, 3), batch, dtype, layout))
         assert given.values.dtype == given.few.dtype == dtype

@@ -84,7 +84,7 @@ def test_one_factor_or_large_ones_are_plain_multiplies():
 
 
 def stand(one, seconds, **peers):
-    return module("standings").standing(one, "operator", seconds, peers)
+    return module("random_shapes").standing(one, "operator", seconds, peers)
 
 
 def test_the_best_peer_counts_and_classes_ask_for_less_or_more():
@@ -95,7 +95,7 @@ def test_the_best_peer_counts_and_classes_ask_for_less_or_more():
     assert stand(plain, 10.0) is None
     assert stand(plain, None, NumPy=1.0) is None
     found = [one, stand(small, 1.0, NumPy=3.0), stand(plain, 10.0, NumPy=9.5)]
-    figures = module("standings").figures
+    figures = module("random_shapes").figures
     assert figures(found, plain=False) == {
         "shapes": 2,
         "share": 0.5,
@@ -103,14 +103,14 @@ def test_the_best_peer_counts_and_classes_ask_for_less_or_more():
         "least": 0.95,
     }
     assert figures(found, plain=True)["share"] == 1
-    said = module("standings").summary(found, 0.5, 3.0).splitlines()
+    said = module("random_shapes").summary(found, 0.5, 3.0).splitlines()
     assert [line.split("|")[-2].strip() for line in said[2:]] == ["yes", "yes", "NO"]
 
 
 def test_the_worst_ten_are_listed_from_the_worst_on():
     found = [stand(draw(rows, (8, 8)), 10.0, NumPy=10.0 * rows) for rows in range(30, 0, -1)]
     found.append(stand(draw(7, (8, 8), (8, 8)), 10.0, NumPy=9.5))
-    head, _, _, _, *rows = module("standings").worst_tables(found).splitlines()
+    head, _, _, _, *rows = module("random_shapes").worst_tables(found).splitlines()
     assert head == "### The worst 10: operator"
     names = [row.split("|")[1].strip() for row in rows]
     assert names == ["7: 8^2 float32", *(f"{count}: 8 float32" for count in range(1, 10))]
@@ -126,7 +126,7 @@ def test_the_busy_process_ends_with_the_mood():
     seen = []
 
     def interrupted():
-        with module("cpu.moods").mood("busy"):
+        with module("cpu.random_run").mood("busy"):
             (busy,) = programs()
             seen.append(busy)
             before = sum(busy.cpu_times()[:2])
@@ -142,7 +142,7 @@ def test_the_busy_process_ends_with_the_mood():
 
 def test_threads_take_turns_with_something_between_calls(rng):
     moods, contenders, timing = (
-        module(name) for name in ("cpu.moods", "cpu.contenders", "core.timing")
+        module(name) for name in ("cpu.random_run", "cpu.contenders", "core.timing")
     )
     data = module("cpu.data").make_data(draw(2, (3, 3), (2, 2)).shape, np.dtype("float64"), 1, rng)
     log = []
@@ -193,7 +193,7 @@ def test_a_run_writes_standings_and_gains(tmp_path):
 
 def test_threads_that_seem_slower_have_another_turn(rng, monkeypatch):
     moods, contenders, timing = (
-        module(name) for name in ("cpu.moods", "cpu.contenders", "core.timing")
+        module(name) for name in ("cpu.random_run", "cpu.contenders", "core.timing")
     )
     data = module("cpu.data").make_data(draw(2, (3, 3)).shape, np.dtype("float64"), 1, rng)
     call = contenders.Batchkron().kron_matmul(data)[0].calls[0]

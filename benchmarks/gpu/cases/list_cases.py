@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.gpu.cases.cases import BATCH_FLOPS, BatchList
-from benchmarks.gpu.cases.floors import COPY, FLOPS, GATHER
+from benchmarks.gpu.cases.cases import BATCH_FLOPS, COPY, FLOPS, GATHER, BatchList
 from benchmarks.shapes import KronMatmul
 
 SECTOR = 32  # bytes that memory and caches move at least

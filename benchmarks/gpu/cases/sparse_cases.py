@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
-from benchmarks.gpu.cases.floors import COPY, FLOPS
+from benchmarks.gpu.cases.cases import COPY, FLOPS
 from benchmarks.patterns import BATCH, LAYOUTS, Pattern, by_ratio, time_patterns
 from benchmarks.random_shapes import log_uniform
 

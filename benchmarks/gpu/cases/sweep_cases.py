@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.gpu.cases.cases import BATCH_FLOPS
-from benchmarks.gpu.cases.floors import COPY, GATHER
+from benchmarks.gpu.cases.cases import BATCH_FLOPS, COPY, GATHER
 from benchmarks.gpu.cases.list_cases import sector_bytes
 
 if TYPE_CHECKING:

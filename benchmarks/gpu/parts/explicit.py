@@ -7,8 +7,13 @@ from typing import Any
 import cupy
 
 from benchmarks.core.device_timing import Contender
-from benchmarks.gpu.cases.cases import EXPLICIT_GOAL, Figures
-from benchmarks.gpu.cases.floors import explicit_bytes, explicit_floor, explicit_traffic
+from benchmarks.gpu.cases.cases import (
+    EXPLICIT_GOAL,
+    Figures,
+    explicit_bytes,
+    explicit_floor,
+    explicit_traffic,
+)
 from benchmarks.gpu.data import ExplicitSubject
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import torch_chain

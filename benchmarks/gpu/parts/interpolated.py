@@ -14,7 +14,7 @@ from batchkron.backends.cuda.interpolated import segments
 from benchmarks.core.checks import relative_error
 from benchmarks.core.device_timing import Contender, measured, random_array
 from benchmarks.core.memory import peak_bytes
-from benchmarks.gpu.cases.floors import interpolation_floor
+from benchmarks.gpu.cases.cases import interpolation_floor
 from benchmarks.gpu.parts.kron_sparse import copy_rate
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.interpolation_data import InterpolatedData

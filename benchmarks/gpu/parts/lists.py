@@ -1,18 +1,133 @@
-"""Batch lists of any factors next to their floors; several vectors next to one after another."""
+"""Batch lists next to their floors, to other libraries, and to one vector after another."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import cupy
 import numpy as np
 
-from benchmarks.core.device_timing import Call, random_array, timed
-from benchmarks.gpu.cases.cases import Figures
+import batchkron as bk
+from benchmarks.core.device_timing import Call, Contender, random_array, timed
+from benchmarks.gpu.cases.cases import BatchCase, Figures, atomic_floor, batch_bytes, batch_floor
 from benchmarks.gpu.cases.list_cases import HUGE, OVER_FLOOR, OVER_MEASURED_FLOOR, list_floor
-from benchmarks.gpu.data import ListSubject, random_ids
+from benchmarks.gpu.data import ListSubject, free_memory, random_ids
 from benchmarks.gpu.options import Choice
-from benchmarks.gpu.report import Cell
+from benchmarks.gpu.peers import cublas, torch_chain
+from benchmarks.gpu.peers.chains import Multiply, gemm, run_all
+from benchmarks.gpu.report import Cell, least
+
+Array = Any
+
+
+def needed_bytes(case: BatchCase, itemsize: int) -> int:
+    """Memory of one chain: two buffers, factors of one mode, indices."""
+    elements = 2 * case.block + case.size**2
+    return case.products * (elements * itemsize + 8 * (case.modes + 2))
+
+
+def _steps(case: BatchCase, *given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """A batch of multiplies for each mode, where it reads and writes, and what each mode has."""
+    n, buffers = case.size, given[0]
+    for mode, own in enumerate(zip(*given[1:], strict=True)):
+        step = Multiply("turned", mode, case.products, n, n, case.block // n)
+        yield step, buffers[mode % 2], buffers[(mode + 1) % 2], *own
+
+
+def cublas_calls(
+    case: BatchCase, pools: Sequence[Array], ids: Sequence[Array], inputs: Array, x: Array, y: Array
+) -> dict[str, list[Call]]:
+    """Gathers and sums by CuPy, multiplies by cuBLAS."""
+    buffers = [cupy.empty((case.products, case.block), x.dtype) for _ in range(2)]
+    gathered = cupy.empty((case.products, case.size, case.size), x.dtype)
+    calls: list[Call] = [partial(cupy.take, x, inputs, axis=0, out=buffers[0])]
+    for step, source, target, pool, indices in _steps(case, buffers, pools, ids):
+        calls.append(partial(cupy.take, pool, indices, axis=0, out=gathered))
+        one = gemm(step, own_factors=True)
+        calls.append(cublas.library().call(one, gathered, source, target))
+    result = buffers[case.modes % 2].reshape(-1, case.CONTRIBUTIONS, case.block)
+    calls.append(partial(cupy.sum, result, axis=1, out=y))
+    return {"": [partial(run_all, calls)]}
+
+
+def torch_calls(
+    case: BatchCase, pools: Any, ids: Any, inputs: Array, outputs: Array, x: Array, y: Array
+) -> dict[str, list[Call]]:
+    """index_select, bmm and index_add_."""
+    torch, tensor = torch_chain.torch, torch_chain.tensor
+    first, result, count, n = tensor(x), tensor(y), case.products, case.size
+    made = {"dtype": first.dtype, "device": "cuda"}
+    buffers = [torch.empty((count, case.block), **made) for _ in range(2)]
+    gathered = torch.empty((count, n, n), **made)
+    select = torch.index_select
+    calls: list[Call] = [partial(select, first, 0, tensor(inputs), out=buffers[0]), result.zero_]
+    for step, source, target, pool, indices in _steps(case, buffers, pools, ids):
+        calls.append(partial(select, tensor(pool), 0, tensor(indices), out=gathered))
+        vectors = source.view(count, n, step.others).transpose(1, 2)
+        out = target.view(count, step.others, n)
+        calls.append(partial(torch.bmm, vectors, gathered.transpose(1, 2), out=out))
+    calls.append(partial(result.index_add_, 0, tensor(outputs), buffers[case.modes % 2]))
+    return {"": [partial(run_all, calls)]}
+
+
+MIN_GAIN = 1.2  # over ASGarD as recorded, of the atomic form
+
+
+def batch_cells(choice: Choice) -> Iterator[Cell]:
+    case, dtype = choice.case, choice.dtype
+    subject = ListSubject(case, dtype)
+    kind = "batch" if case.unknowns == BatchCase.unknowns else "small batch"
+    cell = Cell(kind, case.name, dtype, subject.time_of(subject.calls))
+    cell.figures = case.figures[dtype]
+    cell.floor = batch_floor(case, dtype)
+    if cell.microseconds:
+        cell.more["tflops"] = case.flops / cell.microseconds / 1e6
+        gathered = batch_bytes(case, dtype) / cell.microseconds / 1e6
+        cell.more["gathered_terabytes_per_second"] = gathered
+    pools, ids, inputs, outputs = subject.content
+    on_device = [cupy.asarray(pool) for pool in pools]
+    columns = [cupy.asarray(one.astype(np.int64)) for one in (*ids.T, inputs, outputs)]
+    *columns, sources, targets = columns
+    lists, vectors = (case, on_device, columns, sources), (subject.x, subject.out)
+
+    def by_cublas() -> Contender:
+        calls = cublas_calls(*lists, *vectors)
+        return Contender("cuBLAS", calls, cublas.library().on)
+
+    def by_torch() -> Contender:
+        return Contender("torch", torch_calls(*lists, targets, *vectors), torch_chain.on)
+
+    needed = needed_bytes(case, subject.x.itemsize)
+    free = cupy.cuda.runtime.memGetInfo()[0]
+    large = f"not measured: needs {needed >> 30} GiB" if needed > free else ""
+    for name, make in (("cuBLAS", by_cublas), ("torch", torch_chain.missing() or by_torch)):
+        cell.peers |= subject.times_of({name: make if isinstance(make, str) else large or make})
+        free_memory()
+    yield cell
+
+
+def atomic_cells(choice: Choice) -> Iterator[Cell]:
+    """The list in random order: added atomically by an operator and by the function; owned sums."""
+    case, dtype = choice.case, choice.dtype
+    subject = ListSubject(case, dtype, "atomic")
+    x, y = subject.x, subject.out
+    pools, ids, inputs, outputs = subject.content
+    given = [list(map(cupy.asarray, pools)), *map(cupy.asarray, (ids, x, inputs, outputs))]
+
+    def once() -> None:
+        y.data.memset_async(0, y.nbytes)
+        bk.batched_kron(*given, y)
+
+    cell = Cell("atomic", case.name, dtype, subject.time_of(subject.calls))
+    cell.floor = atomic_floor(case, dtype)
+    recorded = case.figures[dtype].recorded if dtype in case.figures else {}
+    goal = least(recorded["ASGarD"]) / MIN_GAIN if recorded else None
+    cell.figures = Figures(goal, recorded=recorded)
+    cell.more["function"] = subject.time_of(lambda: [once])
+    cell.more["owner"] = subject.time_of(partial(subject.calls_of, "owner"))
+    yield cell
+
 
 MAX_GATHERS = 8_000_000  # blocks that `gather_rate` reads
 WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes

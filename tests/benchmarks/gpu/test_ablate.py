@@ -124,7 +124,7 @@ def test_names_are_asked_for_by_patterns(ablate):
 
 def test_cells_are_those_that_may_have_the_families(ablate):
     listed = [ablate.Choice("kron", "1: 2^2", "float32", None)]
-    sparse = ablate.ablated_sparse.choices(None)
+    sparse = ablate.sparse_choices(None)
     assert ablate.cells_without_choice(listed, ["kron_sparse.tiles"], None) == sparse
     others = ablate.cells_without_choice(listed, ["kron.panels"], None)
     assert others == listed + ablate.systems()
@@ -135,25 +135,25 @@ def test_cells_are_those_that_may_have_the_families(ablate):
 
 def test_cells_of_kronecker_sparse_matrices_have_everything_that_is_switched_off(ablate):
     """Each family and way is in some cell's plan, and without it the plan is another one."""
-    sparse, device = ablate.ablated_sparse, DEVICES["90"]
-    choices = sparse.choices(None)
+    device = DEVICES["90"]
+    choices = ablate.sparse_choices(None)
     assert len({(one.name, one.dtype) for one in choices}) == len(choices)
     changed = set()
     for choice in choices:
-        way = fastest_way(sparse.shape_in(choice), device)
+        way = fastest_way(ablate.shape_in(choice), device)
         planned = programs_of(way)
         used = {f"kron_sparse.{kernel.family.name}" for kernel in kernels_of(way)}
         used.discard("kron_sparse.transposition")
         assert used <= {f"kron_sparse.{family.name}" for family in KRON_SPARSE}
-        ways = sparse.used_ways(choice, device)
+        ways = ablate.used_ways(choice, device)
         assert "kron_sparse.prepared_values" in ways
         for name in used | ways - {"kron_sparse.prepared_values"}:
             with without(name):
-                other = programs_of(fastest_way(sparse.shape_in(choice), device))
-                assert name not in sparse.used_ways(choice, device) - {"kron_sparse.float32_units"}
+                other = programs_of(fastest_way(ablate.shape_in(choice), device))
+                assert name not in ablate.used_ways(choice, device) - {"kron_sparse.float32_units"}
             assert other != planned, (choice, name)
             changed.add(name)
-        assert programs_of(fastest_way(sparse.shape_in(choice), device)) == planned
+        assert programs_of(fastest_way(ablate.shape_in(choice), device)) == planned
     names = {one for one in ablate.NAMES if one.startswith("kron_sparse.")}
     # the kernel for any sizes is for what the others do not take, as complex matrices
     others = {"kron_sparse.prepared_values", "kron_sparse.library", "kron_sparse.general"}
@@ -161,22 +161,22 @@ def test_cells_of_kronecker_sparse_matrices_have_everything_that_is_switched_off
 
 
 def test_some_cells_of_kronecker_sparse_matrices_are_left_to_cublas(ablate):
-    sparse, device = ablate.ablated_sparse, replace(DEVICES["90"], has_matrix_library=True)
-    choices = sparse.choices("float16")
-    found = [one for one in choices if "kron_sparse.library" in sparse.used_ways(one, device)]
+    device = replace(DEVICES["90"], has_matrix_library=True)
+    choices = ablate.sparse_choices("float16")
+    found = [one for one in choices if "kron_sparse.library" in ablate.used_ways(one, device)]
     assert 0 < len(found) < len(choices)
     with without("kron_sparse.library"):
-        assert all("kron_sparse.library" not in sparse.used_ways(one, device) for one in found)
+        assert all("kron_sparse.library" not in ablate.used_ways(one, device) for one in found)
 
 
 def test_kernels_of_kronecker_sparse_matrices_are_compiled_once(ablate):
-    sparse, device = ablate.ablated_sparse, DEVICES["90"]
-    choices = [one for one in sparse.choices("float16") if "(1,48,48,64)" in one.name]
-    plain = sparse.programs(choices, [], device)
+    device = DEVICES["90"]
+    choices = [one for one in ablate.sparse_choices("float16") if "(1,48,48,64)" in one.name]
+    plain = ablate.sparse_programs(choices, [], device)
     assert len(plain) == len(set(plain)) == 2
-    more = sparse.programs(choices, [["kron_sparse.kept_values"]], device)
+    more = ablate.sparse_programs(choices, [["kron_sparse.kept_values"]], device)
     assert more[:2] == plain
     assert len(more) == 4
     families = [f"kron_sparse.{family.name}" for family in KRON_SPARSE]
-    assert sparse.programs(choices, [families], device) == plain  # nobody else does it
+    assert ablate.sparse_programs(choices, [families], device) == plain  # nobody else does it
     assert ablate.sparse_jobs([], ["kron_sparse.tiles"]) == []

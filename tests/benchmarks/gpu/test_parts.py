@@ -80,8 +80,8 @@ def test_less_precise_cells_are_a_table_of_their_own():
     full = {case.name: case.figures["float32"].goal for case in cases.KRON}
     for case in cases.PRECISION:
         assert case.figures["tf32x3"].goal < full[case.name]
-        floors = [gpu("cases.floors").precision_floor(case.shape, p) for p in ("tf32x3", "tf32")]
-        floors.append(gpu("cases.floors").kron_floor(case.shape, "float32"))
+        floors = [gpu("cases.cases").precision_floor(case.shape, p) for p in ("tf32x3", "tf32")]
+        floors.append(gpu("cases.cases").kron_floor(case.shape, "float32"))
         assert floors[1] < floors[0] < floors[2]
 
 
@@ -108,7 +108,7 @@ def test_what_goes_wrong_in_other_processes_is_said():
 def test_floors_of_kron_matmuls(name, f32, f64):
     (shape,) = [case.shape for case in gpu("cases.cases").KRON if case.name == name]
     for dtype, floor in (("float32", f32), ("float64", f64)):
-        assert gpu("cases.floors").kron_floor(shape, dtype) == pytest.approx(floor, rel=0.04)
+        assert gpu("cases.cases").kron_floor(shape, dtype) == pytest.approx(floor, rel=0.04)
 
 
 # as recorded with the goals, in float64 and float32
@@ -140,12 +140,12 @@ def test_floors_of_batches():
     for key, floors in BATCH_FLOORS.items():
         for dtype, floor in zip(("float64", "float32"), floors, strict=True):
             if floor is not None:
-                found = gpu("cases.floors").batch_floor(cases[key], dtype)
+                found = gpu("cases.cases").batch_floor(cases[key], dtype)
                 assert found == pytest.approx(floor, rel=0.01), (key, dtype)
 
 
 def test_floors_of_atomic_additions():
-    floors = gpu("cases.floors")
+    floors = gpu("cases.cases")
     for case in gpu("cases.cases").BATCHES:
         for dtype, rate in (("float64", 305e3), ("float32", 890e3)):  # additions in a microsecond
             atomics = 64 * (2_000_000 // case.block) * case.block / rate
