@@ -20,6 +20,9 @@ MIN_LIMIT_BYTES = 1 << 20  # smallest limit of the data: below it hardly a shape
 KINDS = ("equal", "mixed", "rectangular")
 DTYPES = ("float64", "float32")
 PLAIN_SIZE = 64  # from this P on, and for one factor, a product is about a matrix multiply of BLAS
+WORST = 10  # how many shapes each list of the worst has
+NEEDED = {False: 1.0, True: 0.9}  # least ratio to the best peer, by `Draw.plain`
+CLASSES = {False: f"d ≥ 2, P < {PLAIN_SIZE}", True: f"d = 1 or P ≥ {PLAIN_SIZE}"}
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,6 @@ def _factors(
 def log_uniform(generator: random.Random, largest: int) -> int:
     """An integer from 1 to ``largest``: n as likely as log(1 + 1 / n)."""
     return min(largest, int(math.exp(generator.random() * math.log(largest + 1))))
-
-
-WORST = 10  # how many shapes each list of the worst has
-NEEDED = {False: 1.0, True: 0.9}  # least ratio to the best peer, by `Draw.plain`
-CLASSES = {False: f"d ≥ 2, P < {PLAIN_SIZE}", True: f"d = 1 or P ≥ {PLAIN_SIZE}"}
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,14 @@ while os.getppid() == parent:
 """
 
 Between = Callable[[], object]
+OUR_CALLS = {OURS: "operator", OUR_FUNCTION: "function"}
+# Of the data up to which a call is tiny, all of it in a first-level cache: what the function costs
+# is stated there, and chains of NumPy with everything prepared for one x and one output, which is
+# half of such a call, are not compared.
+TINY_BYTES = 32 << 10
+SHARE_AHEAD = 0.99  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
+Gain = dict[str, Any]  # seconds of one of our calls on one thread and on more, in one mood
+MEDIAN_RATIO = 3.0  # to the best peer, of all shapes
 
 
 @contextmanager
@@ -119,16 +127,6 @@ def take_turns(
             prepare(lane.threads)
             lane.samples.append(lane.sample())
         taken += 1
-
-
-OUR_CALLS = {OURS: "operator", OUR_FUNCTION: "function"}
-# Of the data up to which a call is tiny, all of it in a first-level cache: what the function costs
-# is stated there, and chains of NumPy with everything prepared for one x and one output, which is
-# half of such a call, are not compared.
-TINY_BYTES = 32 << 10
-SHARE_AHEAD = 0.99  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
-Gain = dict[str, Any]  # seconds of one of our calls on one thread and on more, in one mood
-MEDIAN_RATIO = 3.0  # to the best peer, of all shapes
 
 
 @dataclass

@@ -11,6 +11,8 @@ from benchmarks.cpu.cells import Cell
 from benchmarks.cpu.regimes import MIN_SECONDS, MIN_SPEEDUP, Bound, Regime
 from benchmarks.shapes import Explicit
 
+MARKS = {True: "yes", False: "NO", None: "not measured"}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -144,9 +146,6 @@ def speedups(cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]) -> list[Ve
                 target = Target(alone / together, needed, name)
                 found.append(Verdict("threads", cell, threads, target))
     return found
-
-
-MARKS = {True: "yes", False: "NO", None: "not measured"}
 
 
 def number(target: Target, pattern: str) -> str:

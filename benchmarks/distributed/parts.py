@@ -27,6 +27,8 @@ from benchmarks.distributed.products import (
 from benchmarks.distributed.ranks import Ranks
 
 LIMIT_SECONDS = 45.0  # after which a cell hangs, beside three times what it is expected to take
+SWEEP_LEVELS, SYSTEMS = (6, 7, 8), (4096, 65536)
+QUICK_LEVELS, QUICK_SYSTEMS = (3,), (64,)
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,6 @@ def _done(ranks: Ranks, cell: Cell) -> bool:
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-SWEEP_LEVELS, SYSTEMS = (6, 7, 8), (4096, 65536)
-QUICK_LEVELS, QUICK_SYSTEMS = (3,), (64,)
 
 
 def cells_of(ranks: Ranks) -> Iterator[Cell]:

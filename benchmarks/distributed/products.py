@@ -13,6 +13,17 @@ from batchkron.problems import make
 from batchkron.solvers import Cg
 from benchmarks.distributed.ranks import Ranks
 
+DTYPES = ("float32", "float64")
+WAYS = (  # transport, exchange, transpose
+    ("nccl", "group", False),
+    ("nccl, no overlap", "group", False),
+    ("peer", "group", False),
+    ("nccl", "every", False),
+    ("nccl", "every", True),
+)
+FACTOR = 8  # rows of the factors of a small system, which has FACTOR^3 unknowns
+CYCLE = 30  # iterations of a solve of small systems, which ends there
+
 
 @dataclass(frozen=True)
 class Case:
@@ -35,19 +46,10 @@ class Case:
 
 
 # FastKron's Figure 11 has a block of 4 GiB in float32 on each device.
-DTYPES = ("float32", "float64")
 FIGURE_11 = [Case(P, 4, rows, dtype) for dtype in DTYPES for P, rows in ((64, 64), (128, 4))]
 LONG = [Case(64, 5, 1, "float32", total=True)]
 ON_CPU = [Case(64, 4, 16, "float64", total=True)]
 QUICK = [Case(8, 4, 4, "float32"), Case(8, 4, 8, "float64", total=True)]
-
-WAYS = (  # transport, exchange, transpose
-    ("nccl", "group", False),
-    ("nccl, no overlap", "group", False),
-    ("peer", "group", False),
-    ("nccl", "every", False),
-    ("nccl", "every", True),
-)
 
 
 def fastkron_grid(ranks: int) -> tuple[int, int]:
@@ -169,10 +171,6 @@ def factors_of(case: Case) -> list[np.ndarray]:
     rng = np.random.default_rng(case.P)
     scale = 1 / math.sqrt(case.P)
     return [scale * rng.standard_normal((case.P, case.P)).astype(case.dtype) for _ in range(case.N)]
-
-
-FACTOR = 8  # rows of the factors of a small system, which has FACTOR^3 unknowns
-CYCLE = 30  # iterations of a solve of small systems, which ends there
 
 
 def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:

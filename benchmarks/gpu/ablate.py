@@ -43,6 +43,19 @@ PRECISION = "tf32x3"
 PREPARED = "kron_sparse.prepared_values"
 UNITS = "kron_sparse.float32_units"
 WAYS = LIBRARY, TRANSPOSED, KEPT_VALUES, PREPARED, UNITS
+FAMILIES = {
+    f"{family.operation}.{family.name}": family
+    for table in (KRON, KRON_SPARSE, *map(families_of, ORDER))
+    for family in table
+}
+NAMES = (*FAMILIES, *WAYS)
+PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit", PART)
+MIN_GAIN = 1.10  # a family that gains less does not stay
+SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and sizes of their modes
+Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
+# Times of a cell in µs, with all families and "without" one, or several joined by +, that its plan
+# has: None where no other family does it; the "reason" says what happened then.
+Gain = dict[str, Any]
 
 
 def sparse_choices(dtype: str | None) -> list[Choice]:
@@ -121,24 +134,6 @@ def sparse_subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], objec
         return [partial(apply, x, out=y) for x, y in data.pairs]
 
     return product, data.pairs[-1][1]
-
-
-FAMILIES = {
-    f"{family.operation}.{family.name}": family
-    for table in (KRON, KRON_SPARSE, *map(families_of, ORDER))
-    for family in table
-}
-NAMES = (*FAMILIES, *WAYS)
-PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
-PARTS += (PART,)
-MIN_GAIN = 1.10  # a family that gains less does not stay
-SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and sizes of their modes
-Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
-
-
-# Times of a cell in µs, with all families and "without" one, or several joined by +, that its plan
-# has: None where no other family does it; the "reason" says what happened then.
-Gain = dict[str, Any]
 
 
 class WrongError(ArithmeticError):

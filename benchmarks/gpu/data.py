@@ -35,6 +35,7 @@ class Subject:
     dtype: str
     tolerance: str  # the key of the largest error that is right
     out: Array
+    checked: Any = ...  # the index of what is compared with the CPU's
 
     def calls(self) -> list[Call]:
         """Build the operator anew, which remembers its kernels; a call for each set of vectors."""
@@ -42,21 +43,22 @@ class Subject:
 
     @cached_property
     def expected(self) -> Array:
-        """A part of the result of the last call, by the CPU."""
+        """The checked part of the result of the last call, by the CPU."""
         raise NotImplementedError
 
     @property
     def found(self) -> Array:
         """The same part of what the last call has written, on the host."""
-        raise NotImplementedError
+        return self.out[self.checked].get()
 
     def error(self) -> float:
         """The largest error of the last call, relative to the largest entry."""
         return relative_error(self.found, self.expected)
 
-    def time_of(self, make: Callable[[], Any]) -> dict[str, Any]:
+    def time_of(self, make: Callable[[], Any], tolerance: str = "") -> dict[str, Any]:
         """The time of what writes there, or why there is none; ``make`` as of `contender_of`."""
-        return measured(lambda: contender_of(make()), self.tolerance, self.out, self.error)
+        how = tolerance or self.tolerance, self.out, self.error
+        return measured(lambda: contender_of(make()), *how)
 
     def times_of(self, makers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """`time_of` of each, of which a text is the reason for there being none."""
@@ -84,6 +86,11 @@ def that_fits(shape: KronMatmul, dtype: str) -> KronMatmul | None:
     return shape.reduced(int(0.9 * free) // np.dtype(dtype).itemsize // ARRAYS_AT_ONCE)
 
 
+def pairs_of(make: Callable[[int], tuple[Array, Array]], moved: int) -> list[tuple[Array, Array]]:
+    """Pairs of input and output by their number, so many that no cache holds them."""
+    return [make(seed) for seed in range(max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // moved)))]
+
+
 def buffers_of(shape: KronMatmul, dtype: str) -> list[Any]:
     return [cupy.empty(shape.largest, dtype) for _ in range(min(2, len(shape.factors) - 1))]
 
@@ -99,30 +106,24 @@ class KronSubject(Subject):
         self.tolerance = precision or dtype
         self.factors = factors_of(shape, dtype)
         moved = kron_bytes(shape, dtype)
-        sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // moved)) if moved > 1 << 20 else 1
-        inputs, outputs = ((shape.rows, columns) for columns in shape.columns)
-        self.pairs = [
-            (random_array(inputs, dtype, seed), cupy.empty(outputs, dtype)) for seed in range(sets)
-        ]
-        self.out, self.row = self.pairs[-1][1], shape.rows // 2
+        read, written = ((shape.rows, columns) for columns in shape.columns)
+        self.pairs = pairs_of(
+            lambda seed: (random_array(read, dtype, seed), cupy.empty(written, dtype)),
+            moved if moved > 1 << 20 else CACHE_BYTES,
+        )
+        self.out, self.checked = self.pairs[-1][1], shape.rows // 2
 
-    def calls(self) -> list[Call]:
-        return self.calls_in(self.precision)
-
-    def calls_in(self, precision: Any) -> list[Call]:
-        """Calls of the operator in full precision, None, or in another one."""
+    def calls(self, full: bool = False) -> list[Call]:
+        """Calls of the operator in its precision, or in full precision."""
+        precision = None if full else self.precision
         op = bk.KroneckerProduct(self.factors, precision=precision).to("cuda")
         return [partial(op.apply, x, out=y) for x, y in self.pairs]
 
     @cached_property
     def expected(self) -> Array:
         """A row in the middle, in double precision where ours has less than its dtype."""
-        x = self.pairs[-1][0][self.row].get()
+        x = self.pairs[-1][0][self.checked].get()
         return bk.KroneckerProduct(self.factors).apply(x.astype("f8") if self.precision else x)
-
-    @property
-    def found(self) -> Array:
-        return self.out[self.row].get()
 
 
 def random_ids(count: int, below: int, seed: int) -> Array:
@@ -156,6 +157,7 @@ class ListSubject(Subject):
 
     def __init__(self, case: BatchCase | ListCase, dtype: str, sums: str = "owner") -> None:
         self.case, self.dtype, self.tolerance, self.sums = case, dtype, dtype, sums
+        self.checked = (-1, 0) if case.vectors > 1 else 0
 
     @cached_property
     def x(self) -> Array:
@@ -180,10 +182,7 @@ class ListSubject(Subject):
         op = bk.BatchedKron(*self.content, accumulation=sums or self.sums, **counts)
         return op.to("cuda")
 
-    def calls(self) -> list[Call]:
-        return self.calls_of(self.sums)
-
-    def calls_of(self, sums: str) -> list[Call]:
+    def calls(self, sums: str | None = None) -> list[Call]:
         return [partial(self.operator(sums).apply, self.x, out=self.out)]
 
     @cached_property
@@ -196,10 +195,6 @@ class ListSubject(Subject):
         x = self.x[-1] if self.case.vectors > 1 else self.x
         return check.apply(x[cupy.asarray(rows)].get())[0]
 
-    @property
-    def found(self) -> Array:
-        return (self.out[-1, 0] if self.case.vectors > 1 else self.out[0]).get()
-
 
 class SweepSubject(Subject):
     """An operator on a sparse grid."""
@@ -208,26 +203,19 @@ class SweepSubject(Subject):
         self.case, self.dtype, self.tolerance = case, dtype, dtype
         self.op = case.operator(dtype) if op is None else op
         size, itemsize = self.op.shape[0], np.dtype(dtype).itemsize
-        sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // (2 * size * itemsize)))
-        self.pairs = [
-            (random_array((size,), dtype, seed), cupy.empty(size, dtype)) for seed in range(sets)
-        ]
+        self.pairs = pairs_of(
+            lambda seed: (random_array((size,), dtype, seed), cupy.empty(size, dtype)),
+            2 * size * itemsize,
+        )
         self.out = self.pairs[-1][1]
 
-    def calls(self) -> list[Call]:
-        return self.calls_of(self.case.operator(self.dtype))
-
-    def calls_of(self, op: Any) -> list[Call]:
-        device = op.to("cuda")
+    def calls(self, op: Any = None) -> list[Call]:
+        device = (self.case.operator(self.dtype) if op is None else op).to("cuda")
         return [partial(device.matvec, x, out=y) for x, y in self.pairs]
 
     @cached_property
     def expected(self) -> Array:
         return self.op.matvec(self.pairs[-1][0].get())
-
-    @property
-    def found(self) -> Array:
-        return self.out.get()
 
 
 class ExplicitSubject(Subject):
@@ -239,20 +227,16 @@ class ExplicitSubject(Subject):
         side, written = math.prod(sizes), explicit_bytes(sizes, dtype)
         count = max(1, min(4, CACHE_BYTES // written))
         self.outs = [cupy.empty((side, side), dtype) for _ in range(count)]
-        self.out, self.row = self.outs[-1], side // 2
+        self.out, self.checked = self.outs[-1], side // 2
 
     def calls(self) -> list[Call]:
         return [partial(bk.kron, *self.matrices, out=out) for out in self.outs]
 
     @cached_property
     def expected(self) -> Array:
-        places = np.unravel_index(self.row, self.sizes)
+        places = np.unravel_index(self.checked, self.sizes)
         rows = [matrix.get()[k] for matrix, k in zip(self.matrices, places, strict=True)]
         return reduce(np.kron, rows)
-
-    @property
-    def found(self) -> Array:
-        return self.out[self.row].get()
 
 
 def subject_of(choice: Choice, max_bytes: int | None = None) -> Subject | None:

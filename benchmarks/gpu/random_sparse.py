@@ -47,6 +47,14 @@ from benchmarks.gpu.peers import torch_chain
 
 MAX_EXPANDED_BYTES = 1 << 30  # of values with zeros
 Pairs = Sequence[tuple[Any, Any]]
+PEERS = ("bmm", "einsum", "dense")
+LENGTH, REPLAYS = 1000.0, 3  # µs of a graph, and how often it is replayed
+NEAR = 1.2  # ours, and peers this close to the fastest one, are timed a second time
+NOISE = 400.0  # µs more that a call from Python may take, which graphs do without
+EQUAL = 0.97  # ratio from which ours counts as the fastest: its time is 3 % above the best one's
+LEAST = 0.85  # the ratio that no cell may be below
+WORST = 40  # cells of the table
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -145,16 +153,6 @@ def calls_of(part: WayPart, dtype: str, batch: int, pairs: Pairs) -> list[Call]:
 def _random(size: int, dtype: str, seed: int = 0) -> Any:
     drawn = random_array((size,), "float32" if dtype == "float16" else dtype, seed)
     return drawn.astype(dtype, copy=False)
-
-
-PEERS = ("bmm", "einsum", "dense")
-LENGTH, REPLAYS = 1000.0, 3  # µs of a graph, and how often it is replayed
-NEAR = 1.2  # ours, and peers this close to the fastest one, are timed a second time
-NOISE = 400.0  # µs more that a call from Python may take, which graphs do without
-EQUAL = 0.97  # ratio from which ours counts as the fastest: its time is 3 % above the best one's
-LEAST = 0.85  # the ratio that no cell may be below
-WORST = 40  # cells of the table
-Row = dict[str, Any]
 
 
 def name_of(way: Way) -> str:

@@ -65,6 +65,12 @@ class Cell:
     def over_floor(self) -> float | None:
         return self._over(self.floor)
 
+    def add_rates(self, **amounts: float) -> None:
+        """Keep what is done in a second, in units of 1e12, where there is a time."""
+        if self.microseconds:
+            for name, amount in amounts.items():
+                self.more[name] = amount / self.microseconds / 1e6
+
     def _over(self, time: float | None) -> float | None:
         return self.microseconds / time if self.microseconds is not None and time else None
 

@@ -36,6 +36,8 @@ SAMPLED = 32  # systems of the loop that are solved; it is taken to be as long f
 TARGET = 3000.0  # time of a loop of solves over ours, on a device
 TARGET_ON_CPU = 1.0
 TARGET_OF_FLOOR = 0.4  # floor over time
+# times the peer's speed
+TARGETS = {"cpu": lambda case: 1.0, "cuda": lambda case: 5.0 if case.unknowns <= 100_000 else 1.5}
 
 
 def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
@@ -120,10 +122,6 @@ def bandwidth(module: Any) -> float:
     copy: Call = partial(module.copyto, target, source)
     seconds = times_of({"copy": copy}, waiter("cuda"))["copy"]
     return 2 * source.nbytes / seconds
-
-
-# times the peer's speed
-TARGETS = {"cpu": lambda case: 1.0, "cuda": lambda case: 5.0 if case.unknowns <= 100_000 else 1.5}
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:

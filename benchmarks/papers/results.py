@@ -32,6 +32,16 @@ NAMES = (OURS, *BASELINES, ALONE)
 DTYPES = ("float32", "float16")  # of the paper
 
 Key = tuple[Pattern, int, str, str]
+SLOWER = 3.0  # a contender that takes this many times as long as the fastest one is stopped early
+# Seconds of a call that is repeated in any case: a single one of several small kernels takes as
+# long as its launches, ten times what it takes in a graph.
+ALWAYS_REPEATED = 2e-3
+SAMPLES = 8  # vectors of a result that are compared
+DISTINCT = 97  # vectors of a batch that are not repeated ones
+REPEATS = 5  # of a call whose time is a median
+AHEAD = 256  # cells whose kernels are compiled at the same time
+EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+Array = Any
 
 
 @dataclass
@@ -100,19 +110,6 @@ class Results:
             report = {"machine": self.machine, "cells": cells}
             text = json.dumps(report, ensure_ascii=False)
             save_text(self.path, text.replace('{"pattern"', '\n{"pattern"'))  # a cell a line
-
-
-SLOWER = 3.0  # a contender that takes this many times as long as the fastest one is stopped early
-# Seconds of a call that is repeated in any case: a single one of several small kernels takes as
-# long as its launches, ten times what it takes in a graph.
-ALWAYS_REPEATED = 2e-3
-SAMPLES = 8  # vectors of a result that are compared
-DISTINCT = 97  # vectors of a batch that are not repeated ones
-REPEATS = 5  # of a call whose time is a median
-AHEAD = 256  # cells whose kernels are compiled at the same time
-EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
-
-Array = Any
 
 
 class DeviceLostError(RuntimeError):

@@ -23,6 +23,7 @@ from benchmarks.sparse_grid.asgard import Asgard, asgards, disagreement, ours
 from benchmarks.sparse_grid.cases import CASES, GROWTH, QUICK, Case
 
 GOAL = 6.0  # times ASGarD's speed
+TURN = 0.02  # seconds that a turn should take
 
 
 def mebibytes(value: float | None) -> str:
@@ -98,9 +99,6 @@ def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.grid(True, alpha=0.3)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
-
-
-TURN = 0.02  # seconds that a turn should take
 
 
 def measure_case(

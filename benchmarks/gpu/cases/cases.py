@@ -15,6 +15,42 @@ from benchmarks.shapes import KronMatmul, kron_matmuls
 
 DTYPES = ("float32", "float64")
 Recorded = float | tuple[float, float]
+# float32 on matrix units, where they are allowed: apart from the table in full precision
+PRECISIONS = ("tf32x3", "tf32")
+NODE = 1.1  # of a graph: 0.7 to 1.5 were measured
+MULTIPROCESSORS = 132
+CACHE_BYTES_A_MICROSECOND = 9.2e6
+BATCH_FLOPS = {"float32": 62.1e12, "float64": 31.83e12}  # per second, on ordinary cores
+# what the gain of tuning is measured for
+TUNED = {
+    "1024: 8^5", "1024: 16^4", "1024: 32^3", "1024: 64^2", "1024: 128^2", "16: 8^8", "1024: 3^7",
+    "1024: 6^7", "1024: 4^7", "16: 64^3", "20: 2^7", "156: 8^3", "10: 52×50, 65×20",
+    "50: 32×8, 64×128", "1: 5, 5, 2, 25", "64: 4^4", "1: 6^5", "(1,4)", "(2,8)", "(3,4)", "(4,3)",
+    "(5,4)", "(6,3)",
+}  # fmt: skip
+# sizes of the square factors of explicit products; the goal is a rate of reading and writing
+EXPLICIT = (
+    *((8192, 2), (5461, 3), (2341, 7), (1024, 17), (1024, 32), (256, 64), (501, 33), (64, 512)),
+    *((3, 2000), (3, 2001), (8, 8, 8, 8)),
+)
+EXPLICIT_GOAL = 4.2e12  # bytes per second
+# FastKron's published gain of fusing factors, for each factor size that has one
+ABLATION = tuple(
+    zip(
+        kron_matmuls("1024: 8^5; 4^7; 16^4; 32^3; 64^2"),
+        (2.20, None, None, 1.15, None),
+        strict=True,
+    )
+)
+COPY = 4.29e12  # bytes per second through memory, half of them read and half written
+WRITE = 4.65e12  # bytes per second into memory
+FLOPS = 65e12  # per second: single precision on ordinary cores, double on matrix units
+# per second, on matrix units: operands of 11 bits; three such products for one of float32
+PRECISION_FLOPS = {"tf32": 318e12, "tf32x3": 106e12}
+# bytes per second of blocks and factors of a batch list, gathered from the second-level cache
+GATHER = 8.77e12
+# atomic additions per second to random blocks that the second-level cache holds, at most
+ATOMICS = {"float32": 890e9, "float64": 305e9}
 
 
 @dataclass(frozen=True)
@@ -135,8 +171,6 @@ KRON = kron_cases(
     ("1: 5, 5, 5, 2; 5, 5, 2, 25", kron_figures((2, (11, 14), (10, 14)), (2, (18, 20), 10))),
 )
 
-# float32 on matrix units, where they are allowed: apart from the table in full precision
-PRECISIONS = ("tf32x3", "tf32")
 PRECISION = kron_cases(
     *(
         (text, {"tf32x3": Figures(goal), "tf32": Figures()})
@@ -182,11 +216,6 @@ BATCHES = tuple(
     )
 )
 
-NODE = 1.1  # of a graph: 0.7 to 1.5 were measured
-MULTIPROCESSORS = 132
-CACHE_BYTES_A_MICROSECOND = 9.2e6
-BATCH_FLOPS = {"float32": 62.1e12, "float64": 31.83e12}  # per second, on ordinary cores
-
 
 def small_goal(modes: int, size: int, unknowns: int, dtype: str) -> float:
     """Twice a node, the arithmetic on all multiprocessors in use, and the sums of split outputs."""
@@ -220,41 +249,6 @@ SMALL_BATCHES = tuple(
     )
     for d, n in cases
 )
-
-# what the gain of tuning is measured for
-TUNED = {
-    "1024: 8^5", "1024: 16^4", "1024: 32^3", "1024: 64^2", "1024: 128^2", "16: 8^8", "1024: 3^7",
-    "1024: 6^7", "1024: 4^7", "16: 64^3", "20: 2^7", "156: 8^3", "10: 52×50, 65×20",
-    "50: 32×8, 64×128", "1: 5, 5, 2, 25", "64: 4^4", "1: 6^5", "(1,4)", "(2,8)", "(3,4)", "(4,3)",
-    "(5,4)", "(6,3)",
-}  # fmt: skip
-
-# sizes of the square factors of explicit products; the goal is a rate of reading and writing
-EXPLICIT = (
-    *((8192, 2), (5461, 3), (2341, 7), (1024, 17), (1024, 32), (256, 64), (501, 33), (64, 512)),
-    *((3, 2000), (3, 2001), (8, 8, 8, 8)),
-)
-EXPLICIT_GOAL = 4.2e12  # bytes per second
-
-# FastKron's published gain of fusing factors, for each factor size that has one
-ABLATION = tuple(
-    zip(
-        kron_matmuls("1024: 8^5; 4^7; 16^4; 32^3; 64^2"),
-        (2.20, None, None, 1.15, None),
-        strict=True,
-    )
-)
-
-
-COPY = 4.29e12  # bytes per second through memory, half of them read and half written
-WRITE = 4.65e12  # bytes per second into memory
-FLOPS = 65e12  # per second: single precision on ordinary cores, double on matrix units
-# per second, on matrix units: operands of 11 bits; three such products for one of float32
-PRECISION_FLOPS = {"tf32": 318e12, "tf32x3": 106e12}
-# bytes per second of blocks and factors of a batch list, gathered from the second-level cache
-GATHER = 8.77e12
-# atomic additions per second to random blocks that the second-level cache holds, at most
-ATOMICS = {"float32": 890e9, "float64": 305e9}
 
 
 def _itemsize(dtype: str) -> int:

@@ -24,13 +24,10 @@ def explicit_cells(choice: Choice) -> Iterator[Cell]:
     """One product in one dtype; its goal is a rate of reading each matrix once, and writing."""
     sizes, dtype = choice.case, choice.dtype
     subject = ExplicitSubject(sizes, dtype)
-    cell = Cell("explicit", choice.name, dtype, subject.time_of(subject.calls))
     written, moved = explicit_bytes(sizes, dtype), explicit_traffic(sizes, dtype)
-    cell.figures = Figures(1e6 * moved / EXPLICIT_GOAL)
-    cell.floor = explicit_floor(sizes, dtype)
-    if cell.microseconds:
-        cell.more["terabytes_per_second"] = written / cell.microseconds / 1e6
-        cell.more["terabytes_per_second_moved"] = moved / cell.microseconds / 1e6
+    cell = Cell("explicit", choice.name, dtype, subject.time_of(subject.calls))
+    cell.figures, cell.floor = Figures(1e6 * moved / EXPLICIT_GOAL), explicit_floor(sizes, dtype)
+    cell.add_rates(terabytes_per_second=written, terabytes_per_second_moved=moved)
 
     def by_torch() -> Contender:
         torch = torch_chain.torch

@@ -39,19 +39,14 @@ def kron_cells(choice: Choice) -> Iterator[Cell]:
     cell.figures = case.figures[dtype]
     if shape.rows < case.shape.rows:
         cell.note = f"{shape.rows} rows, as many as fit in memory"
-    if cell.microseconds:
-        cell.more["tflops"] = shape.flops / cell.microseconds / 1e6
+    cell.add_rates(tflops=shape.flops)
     if part == "precision":
         cell.floor = precision_floor(shape, dtype)
-        full = partial(subject.calls_in, None)
-        cell.peers["full"] = measured(
-            lambda: contender_of(full()), "float32", subject.out, subject.error
-        )
+        cell.peers["full"] = subject.time_of(partial(subject.calls, full=True), "float32")
     else:
         cell.floor = kron_floor(shape, dtype)
         cell.peers |= subject.times_of(peers_of(subject))
-        if cell.microseconds:
-            cell.more["terabytes_per_second"] = kron_bytes(shape, dtype) / cell.microseconds / 1e6
+        cell.add_rates(terabytes_per_second=kron_bytes(shape, dtype))
     yield cell
 
 
@@ -59,14 +54,11 @@ def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | str]:
     """What makes each peer, or the reason for there being none."""
     placed = [cupy.asarray(factor) for factor in subject.factors]
     chains = subject.shape, placed, subject.pairs, buffers_of(subject.shape, subject.dtype)
-
-    def by_cublas() -> Contender:
-        return Contender("cuBLAS", cublas.kron_calls(*chains), cublas.library().on)
-
-    def by_torch() -> Contender:
-        return Contender("torch", torch_chain.kron_calls(*chains), torch_chain.on)
-
-    return {"cuBLAS": by_cublas, "torch": torch_chain.missing() or by_torch}
+    return {
+        "cuBLAS": lambda: Contender("cuBLAS", cublas.kron_calls(*chains), cublas.library().on),
+        "torch": torch_chain.missing()
+        or (lambda: Contender("torch", torch_chain.kron_calls(*chains), torch_chain.on)),
+    }
 
 
 def single_calls(shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]) -> list[Any]:

@@ -11,9 +11,9 @@ import batchkron as bk
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.transposed import programs_of, seconds_of
 from batchkron.backends.cuda.runtime.device import device_limits
-from benchmarks.core.device_timing import CACHE_BYTES, Call, Contender, elapsed, random_array, timed
+from benchmarks.core.device_timing import Call, Contender, elapsed, random_array, timed
 from benchmarks.gpu.cases.sparse_cases import PEAKS, SparseCase, shape_of
-from benchmarks.gpu.data import MAX_BUFFER_SETS, Subject
+from benchmarks.gpu.data import Subject, pairs_of
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
@@ -38,11 +38,13 @@ class SparseData(Subject):
         values = random_array(case.pattern, "float32").get() / np.sqrt(c)
         self.values = values.astype(dtype)
         self.first = case.layout == "batch-first"
-        sets = max(1, min(MAX_BUFFER_SETS, CACHE_BYTES // case.bytes(dtype)))
-        self.pairs = [
-            (self._vectors(case.columns, seed), cupy.empty(self._shape(case.rows), dtype))
-            for seed in range(sets)
-        ]
+        self.pairs = pairs_of(
+            lambda seed: (
+                self._vectors(case.columns, seed),
+                cupy.empty(self._shape(case.rows), dtype),
+            ),
+            case.bytes(dtype),
+        )
         self.out = self.pairs[-1][1]
         self.result: Any = None  # of a peer, which allocates it
         self.few = np.linspace(0, case.batch - 1, CHECKED).astype(int)
@@ -86,9 +88,7 @@ def sparse_cells(choice: Choice) -> Iterator[Cell]:
     cell.more |= {"pattern": case.pattern, "layout": case.layout, "floors": floors}
     cell.more |= {"kernel": "; ".join(programs), "estimate": 1e6 * seconds_of(way)}
     cell.peers |= peers_of(data, cell.microseconds)
-    if cell.microseconds:
-        cell.more["tflops"] = case.flops / cell.microseconds / 1e6
-        cell.more["terabytes_per_second"] = case.bytes(dtype) / cell.microseconds / 1e6
+    cell.add_rates(tflops=case.flops, terabytes_per_second=case.bytes(dtype))
     yield cell
 
 

@@ -37,6 +37,10 @@ done = time.perf_counter()
 print(ready - began, imported - ready, done - imported)
 """
 GOALS = {"first process": 2e6, "second process": 5e4}  # µs
+POWERS = ("2^3", "8^2", "4^4")
+GOALS = {"call": 8.0, "node": 2.5}  # µs, of an eager call and of one in a graph
+CALLS = 2000  # between two synchronisations
+REPEATS = 11
 
 
 def start_cells(_: Choice) -> Iterator[Cell]:
@@ -60,12 +64,6 @@ def start_cells(_: Choice) -> Iterator[Cell]:
             cell.figures = Figures(goal)
             cell.more = {"seconds_for_cupy_and_context": context, "seconds_for_import": imports}
             yield cell
-
-
-POWERS = ("2^3", "8^2", "4^4")
-GOALS = {"call": 8.0, "node": 2.5}  # µs, of an eager call and of one in a graph
-CALLS = 2000  # between two synchronisations
-REPEATS = 11
 
 
 def latency_cells(_: Choice) -> Iterator[Cell]:

@@ -19,6 +19,10 @@ from benchmarks.gpu.peers.chains import Multiply, gemm, run_all
 from benchmarks.gpu.report import Cell, least
 
 Array = Any
+MIN_GAIN = 1.2  # over ASGarD as recorded, of the atomic form
+MAX_GATHERS = 8_000_000  # blocks that `gather_rate` reads
+WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes
+SOURCE = Path(__file__).with_name("gather.cu")
 
 
 def needed_bytes(case: BatchCase, itemsize: int) -> int:
@@ -71,20 +75,14 @@ def torch_calls(
     return {"": [partial(run_all, calls)]}
 
 
-MIN_GAIN = 1.2  # over ASGarD as recorded, of the atomic form
-
-
 def batch_cells(choice: Choice) -> Iterator[Cell]:
     case, dtype = choice.case, choice.dtype
     subject = ListSubject(case, dtype)
     kind = "batch" if case.unknowns == BatchCase.unknowns else "small batch"
     cell = Cell(kind, case.name, dtype, subject.time_of(subject.calls))
-    cell.figures = case.figures[dtype]
-    cell.floor = batch_floor(case, dtype)
-    if cell.microseconds:
-        cell.more["tflops"] = case.flops / cell.microseconds / 1e6
-        gathered = batch_bytes(case, dtype) / cell.microseconds / 1e6
-        cell.more["gathered_terabytes_per_second"] = gathered
+    cell.figures, cell.floor = case.figures[dtype], batch_floor(case, dtype)
+    gathered = batch_bytes(case, dtype)
+    cell.add_rates(tflops=case.flops, gathered_terabytes_per_second=gathered)
     pools, ids, inputs, outputs = subject.content
     on_device = [cupy.asarray(pool) for pool in pools]
     columns = [cupy.asarray(one.astype(np.int64)) for one in (*ids.T, inputs, outputs)]
@@ -125,13 +123,8 @@ def atomic_cells(choice: Choice) -> Iterator[Cell]:
     goal = least(recorded["ASGarD"]) / MIN_GAIN if recorded else None
     cell.figures = Figures(goal, recorded=recorded)
     cell.more["function"] = subject.time_of(lambda: [once])
-    cell.more["owner"] = subject.time_of(partial(subject.calls_of, "owner"))
+    cell.more["owner"] = subject.time_of(partial(subject.calls, "owner"))
     yield cell
-
-
-MAX_GATHERS = 8_000_000  # blocks that `gather_rate` reads
-WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes
-SOURCE = Path(__file__).with_name("gather.cu")
 
 
 @cache
@@ -176,6 +169,5 @@ def list_cells(choice: Choice) -> Iterator[Cell]:
         cell.figures = Figures(OVER_FLOOR * cell.floor)
     elif cell.microseconds:
         cell.peers["one by one"] = subject.time_of(one_by_one)
-    if cell.microseconds:
-        cell.more["tflops"] = case.flops / cell.microseconds / 1e6
+    cell.add_rates(tflops=case.flops)
     yield cell

@@ -50,7 +50,7 @@ def sweep_cells(choice: Choice) -> Iterator[Cell]:
         times.append(seconds_of(partial(op.matvec, host, out=subject.expected)))
     cpu = {"microseconds": 1e6 * statistics.median(times), "captured": True}
     floors, size = sweep_floors(op, dtype), op.shape[0]
-    calls = subject.calls_of(op)
+    calls = subject.calls(op)
     cell = Cell("sweeps", case.name, dtype, subject.time_of(lambda: calls))
     cell.peers[f"CPU, {bk.get_num_threads()} threads"] = cpu
     cell.floor = max(floors["memory"], floors["arithmetic"])
