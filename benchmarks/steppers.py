@@ -3,9 +3,9 @@
 Some problems of the gallery are run by a method with step-size control, at a tolerance of 1e-6, and
 by third-order Runge-Kutta with the fewest equal steps whose error is no larger. The error is that
 of time alone, against a run of far smaller tolerance. A second table compares methods at equal
-errors, next to CVODE where scikit-sundae is installed; see `equal_error`. A third has systems that
-are not linear, next to SciPy's BDF, and orders that are left where data are stiff; see
-`stiff_systems`. The last one sets aims beside what was counted. Counts, no times.
+errors, next to CVODE where scikit-sundae is installed. A third has systems that are not linear,
+next to SciPy's BDF, and orders that are left where data are stiff; see `stiff_methods`. The last
+one sets aims beside what was counted. Counts, no times.
 """
 
 import sys
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, evolve
-from benchmarks import equal_error, stiff_systems
+from benchmarks import stiff_methods
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import save
 from benchmarks.core.tables import head, row
@@ -120,11 +120,11 @@ def main(words: list[str] | None = None) -> None:
 def _at_equal_errors(quick: bool) -> list[dict[str, Any]]:
     """Print the table at equal errors; return its rows."""
     names = ["problem", "level", "preconditioner", "method"]
-    print(f"\n{head([*names, *(f'{target:g}' for target in equal_error.TARGETS)])}")
+    print(f"\n{head([*names, *(f'{target:g}' for target in stiff_methods.TARGETS)])}")
     found = []
-    cases = equal_error.CASES
+    cases = stiff_methods.CASES
     for case in [cases[1]._replace(level=2)] if quick else cases:
-        for method, products in equal_error.rows_of(case, Counted):
+        for method, products in stiff_methods.rows_of(case, Counted):
             texts = [case.problem, case.level, case.preconditioner, method]
             numbers = [None if count != count else round(count) for count in products]
             shown = ["–" if number is None else number for number in numbers]
@@ -138,12 +138,12 @@ def _of_systems() -> tuple[list[dict[str, Any]], dict[str, float]]:
     names = ["system", "bdf", "error", "SciPy's BDF", "error"]
     print(f"\n{head(names)}")
     systems = []
-    for system in stiff_systems.SYSTEMS:
-        found = stiff_systems.calls_of(system)
+    for system in stiff_methods.SYSTEMS:
+        found = stiff_methods.calls_of(system)
         ours, theirs = (f"{error:.1e}" for error in (found.bdf_error, found.scipy_error))
         print(row([system.name, found.bdf, ours, found.scipy, theirs]), flush=True)
         systems.append({"system": system.name, **found._asdict()})
-    orders = {method: stiff_systems.observed_order(method) for method in stiff_systems.METHODS}
+    orders = {method: stiff_methods.observed_order(method) for method in stiff_methods.METHODS}
     print(f"\n{head(['order with stiff data', *orders])}")
     print(row(["Prothero and Robinson, -1e6", *(f"{order:.2f}" for order in orders.values())]))
     return systems, orders
@@ -162,7 +162,7 @@ def _aims(record: dict[str, Any]) -> list[dict[str, Any]]:
         ours, theirs = (at.get((problem, level, M, name)) for name in (method, "CVODE BDF"))
         if ours is None or theirs is None:  # CVODE is not there
             return
-        pairs = zip(ours[errors], theirs[errors], equal_error.TARGETS[errors], strict=True)
+        pairs = zip(ours[errors], theirs[errors], stiff_methods.TARGETS[errors], strict=True)
         for one, other, error in pairs:
             text = f"{problem} {level}, {method} / CVODE at {error:g}"
             found.append((text, most, one / other if one and other else float("nan")))
@@ -171,8 +171,8 @@ def _aims(record: dict[str, Any]) -> list[dict[str, Any]]:
     ratio("diffusion-2d", 4, "bdf", 1.2, slice(3))
     ratio("diffusion-2d", 5, "bdf", 1.0, slice(None))
     ratio("diffusion-2d", 4, "rkc2", 0.6, slice(2))
-    case = equal_error.Case("continuity-2d", 4, "none", ("dop853",))
-    products = equal_error.rows_of(case, Counted, (5e-10,))[-1].products[0]
+    case = stiff_methods.Case("continuity-2d", 4, "none", ("dop853",))
+    products = stiff_methods.rows_of(case, Counted, (5e-10,))[-1].products[0]
     found.append(("continuity-2d 4, dop853, products at 5e-10", 200.0, products))
     for own in record["systems"]:
         found.append((f"{own['system']}, bdf / SciPy's BDF", 1.5, own["bdf"] / own["scipy"]))

@@ -34,6 +34,13 @@ class Case(NamedTuple):
     def label(self) -> str:
         return f"{self.problem}-{self.level}-{self.method}" + ("-rtol" if self.rtol else "")
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `evolve` is told, beside the length of a step."""
+        asked = {"rtol": self.rtol, "preconditioner": self.preconditioner}
+        known = {name: one for name, one in asked.items() if one is not None}
+        return {"method": self.method, **known}
+
 
 CASES = (
     *(Case("continuity-2d", level, "ssp-rk3", 3, 11) for level in (7, 8, 10)),
@@ -55,12 +62,9 @@ _MOST_STEPS = 10_000
 
 def step_seconds(problem: Any, case: Case, rounds: int, comm: Any = None) -> float:
     dt = problem.stepper.dt
-    asked = {"rtol": case.rtol, "preconditioner": case.preconditioner}
-    options: dict[str, Any] = {k: one for k, one in asked.items() if one is not None}
-    options |= {"method": case.method, "dt": dt}
 
     def run(steps: int) -> tuple[float, float]:
-        result = evolve(problem, until=problem.t0 + steps * dt, **options)
+        result = evolve(problem, until=problem.t0 + steps * dt, dt=dt, **case.options)
         records = [record for record in result.history if record["event"] == "step"]
         late = records[len(records) // 4 :]
         seconds = late[-1]["seconds"] - late[0]["seconds"]

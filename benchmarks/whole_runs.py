@@ -7,13 +7,11 @@ nothing is sent; states after a few steps are compared with one rank's. The exit
 bytes or states are wrong. Results of cells are written one by one.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +22,9 @@ from batchkron.distributed import choose_device, distribute
 from batchkron.distributed.exchanges.blocks import BlockExchange
 from batchkron.problems import LinearProblem, StepperSettings, make
 from batchkron.solvers import evolve
+from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
+from benchmarks.core.tables import words
 from benchmarks.core.timing import seconds_of
 from benchmarks.steps import Case, step_seconds
 
@@ -151,10 +151,7 @@ class Ranks:
                 found["bytes_right"] = all(one == other for one, other in sent)
             found |= products(part, comm)
         case, dt = run.case, part.stepper.dt
-        options = {"rtol": case.rtol, "preconditioner": case.preconditioner}
-        options = {name: one for name, one in options.items() if one is not None}
-        until = part.t0 + COMPARED * dt
-        u = evolve(part, until=until, method=case.method, dt=dt, **options).u
+        u = evolve(part, until=part.t0 + COMPARED * dt, dt=dt, **case.options).u
         found["state"] = part.gather(u, 0) if count > 1 else u
         if self.rank == 0:
             state = found["state"]
@@ -181,31 +178,16 @@ def measure_run(ranks: Ranks, run: Run, quick: bool, say: Callable[[str], None])
             expected = state if count == 1 else expected
             found["on"].append(one)
             if ranks.rank == 0:
-                say(line(case, found["unknowns"], one, found["on"][0]["step"]))
+                alone = found["on"][0]["step"] / one["step"]
+                say(f"{case.label}, {found['unknowns']} unknowns: {alone:.2f} x one, {words(one)}")
         ranks.all.Barrier()
     return found
 
 
-def line(case: Case, unknowns: int, one: dict[str, Any], alone: float) -> str:
-    text = f"{case.label:32} {unknowns:9} unknowns, {one['ranks']:2} ranks: "
-    text += f"step {1e6 * one['step']:9.1f} µs, {alone / one['step']:5.2f} x one"
-    if "bytes" in one:
-        planned = "as planned" if one["bytes_right"] else "NOT as planned"
-        text += f", {one['bytes'] / 1e6:7.1f} MB a product ({planned})"
-        text += f", waits {one['waiting']:.0%} of it"
-    if "difference" in one:
-        text += f", states differ by {one['difference']:.1e}"
-        text += "" if one["state_right"] else ", WRONG"
-    return text
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--json", type=Path, help="where the figures are written")
-    parser.add_argument("--seconds", type=float, default=400, help="after which no run is begun")
+    usual = "device", "json", "seconds", "quick"
+    parser = parser_of(__doc__, *usual, device="cuda", seconds=400.0)
     parser.add_argument("--only", nargs="+", default=[""], help="parts of runs' names, 6d-9")
-    parser.add_argument("--quick", action="store_true", help="small cases, to try the program")
     given = parser.parse_args()
     begin, ranks = time.perf_counter(), Ranks(given.device)
     is_first, results = ranks.rank == 0, []

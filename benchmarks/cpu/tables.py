@@ -3,7 +3,6 @@
 Reads files of `python -m benchmarks.cpu --json`; of a cell in several of them the first counts.
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.options import parser_of
 from benchmarks.core.tables import duration, groups, head, row
 from benchmarks.cpu.regimes import REGIMES
 
@@ -67,7 +67,7 @@ def missed(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="of benchmarks.cpu --json")
     parser.add_argument("--missed", action="store_true", help="every cell that falls short")
     options = parser.parse_args(arguments)

@@ -5,7 +5,6 @@ Inside of a host products store their results to the owners' memory; between hos
 takes how long. The grid is the one of the least time. ``--measured`` takes rates from a run's file.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from batchkron.distributed.products.product_plan import Plan, make_plan
 from batchkron.distributed.sweeps.sweeps_plan import cell_bounds, plan_sweeps, work_of_cells
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.problems import make
+from benchmarks.core.options import parser_of
 from benchmarks.core.plots import figures
 from benchmarks.core.tables import head, row
 from benchmarks.distributed.products import FIGURE_11, LONG, fastkron_grid
@@ -400,7 +400,7 @@ def draw(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.distributed.model")
+    parser = parser_of(__doc__)
     parser.add_argument("--measured", type=Path, help="a file of benchmarks.distributed --json")
     parser.add_argument("--svg", type=Path, help="where the picture is drawn")
     options = parser.parse_args()

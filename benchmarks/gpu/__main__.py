@@ -17,7 +17,7 @@ from benchmarks.gpu import compiling
 from benchmarks.gpu import report as reports
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
-from benchmarks.gpu.profiling.profiling import profile_missed, profile_table
+from benchmarks.gpu.profiling import profile_missed, profile_table
 from benchmarks.gpu.report import Cell
 from benchmarks.random_shapes import standing_records
 

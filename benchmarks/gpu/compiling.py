@@ -8,6 +8,7 @@ import math
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,11 @@ def compile_program(program: Program) -> None:
     from batchkron.backends.cuda.runtime.device import load_kernel
 
     load_kernel(program, cupy.cuda.Device().id)
+
+
+def compile_programs(programs: Iterable[Program], processes: int) -> None:
+    """Compile kernels ahead, and print what was not possible."""
+    print(*compile_all([partial(compile_program, one) for one in programs], processes), sep="\n")
 
 
 def _quietly(job: Job) -> str:

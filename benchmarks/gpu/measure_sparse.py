@@ -26,7 +26,7 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.records import default_processes, save
 from benchmarks.core.tables import words
 from benchmarks.gpu.cases import sparse_cases as cases
-from benchmarks.gpu.compiling import compile_all, compile_program
+from benchmarks.gpu.compiling import compile_programs
 from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
 
 MANY_THREADS = 256  # of a multiprocessor
@@ -107,8 +107,7 @@ def main() -> None:
         )
     ]
     programs = dict.fromkeys(kernel.program for _, _, kernels in work for kernel in kernels)
-    jobs = [partial(compile_program, program) for program in programs]
-    print(*compile_all(jobs, default_processes()), sep="\n")
+    compile_programs(programs, default_processes())
     print(f"{len(programs)} kernels compiled in {time.perf_counter() - begun:.0f} s")
     rate = copy_rate()
     print(f"a copy moves {rate / 1e12:.2f} TB/s")

@@ -39,7 +39,7 @@ from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import default_processes, machine, save
 from benchmarks.core.tables import groups, table
 from benchmarks.gpu.cases.sparse_cases import PEAKS, SparseCase, cells_of, drawn_patterns, shape_of
-from benchmarks.gpu.compiling import compile_all, compile_program
+from benchmarks.gpu.compiling import compile_programs
 from benchmarks.gpu.data import free_memory
 from benchmarks.gpu.measure_sparse import chosen_kernels
 from benchmarks.gpu.parts.kron_sparse import TOO_LONG, SparseData, peer_calls, too_long
@@ -263,12 +263,11 @@ def plans(
 
 
 def programs(work: Sequence[tuple[SparseCase, str, list[WayPart], Way]]) -> list[Program]:
-    found: dict[Program, None] = {}
+    found: list[Program] = []
     for _, _, parts, way in work:
-        found.update(dict.fromkeys(programs_of(way)))
-        kernels = (part.work for part in parts if isinstance(part.work, Kernel))
-        found.update(dict.fromkeys(kernel.program for kernel in kernels))
-    return list(found)
+        found += programs_of(way)
+        found += [part.work.program for part in parts if isinstance(part.work, Kernel)]
+    return list(dict.fromkeys(found))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -287,9 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     patterns = [*map(tuple, options.pattern), *drawn_patterns(options.random, options.seed)]
     cells = list(cells_of(patterns, options.each))
     work = list(plans(cells, limits, options.variants))
-    jobs = [partial(compile_program, program) for program in programs(work)]
-    print(*compile_all(jobs, default_processes()), sep="\n")
-    print(f"{len(jobs)} kernels compiled in {time.perf_counter() - begun:.0f} s", flush=True)
+    needed = programs(work)
+    compile_programs(needed, default_processes())
+    print(f"{len(needed)} kernels compiled in {time.perf_counter() - begun:.0f} s", flush=True)
     here, rows = machine("cuda"), []
     for cell in work:
         if time.perf_counter() - begun >= options.seconds:

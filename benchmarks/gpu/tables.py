@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.tables import table
-from benchmarks.gpu.profiling.profiling import profile_table
+from benchmarks.gpu.profiling import profile_table
 from benchmarks.gpu.report import ratio, shown
 
 Cell = Mapping[str, Any]

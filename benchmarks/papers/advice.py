@@ -4,7 +4,6 @@ Of a CPU the times of one thread are taken. Contenders that were stopped early c
 their times are not fitted. What the table says of a dtype is from the first file that has it.
 """
 
-import argparse
 import json
 import math
 import statistics
@@ -28,6 +27,7 @@ from batchkron.kronecker_sparse.costs import (
     work_of,
 )
 from batchkron.spec.kron_sparse import Pattern
+from benchmarks.core.options import parser_of
 
 GPU_BATCH = 25_088  # vectors of the part "kronecker-sparse" of benchmarks.gpu
 NAMES: dict[str, Way] = {
@@ -206,7 +206,7 @@ def written(table: CostTable) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="results of one machine")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--write", action="store_true", help="replace the package's table")

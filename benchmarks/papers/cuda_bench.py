@@ -17,7 +17,7 @@ from benchmarks.core.energy import EnergyError, energy_counter, watts
 from benchmarks.core.records import machine
 from benchmarks.core.timing import OURS
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
-from benchmarks.gpu.compiling import compile_all, compile_program, sparse_programs
+from benchmarks.gpu.compiling import compile_programs, sparse_programs
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
 from benchmarks.papers.results import Bench, DeviceLostError, Key, Problem, text_of
@@ -69,8 +69,7 @@ class CudaBench(Bench):
         shapes = (shape_of(SparseCase(p, layout, n), dtype) for p, n, dtype, layout in keys)
         found = sparse_programs(shapes)
         programs = [one for one in found if one not in self._compiled]
-        jobs = [partial(compile_program, one) for one in programs]
-        print(*compile_all(jobs, self._processes), sep="\n")
+        compile_programs(programs, self._processes)
         self._compiled.update(programs)
 
     def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:

@@ -139,7 +139,7 @@ def test_the_documentation_shows_the_recorded_products(recorded):
 
 
 def test_systems_of_a_few_equations_and_orders(pytestconfig, monkeypatch):
-    systems = source_benchmarks.module("stiff_systems")
+    systems = source_benchmarks.module("stiff_methods")
     found = systems.calls_of(systems.SYSTEMS[0])
     assert found.bdf <= 1.5 * found.scipy
     assert max(found.bdf_error, found.scipy_error) < 1e-4

@@ -367,7 +367,7 @@ def raw_metrics():
 
 
 def test_profiles_are_of_the_longest_kernel_of_each_cell():
-    first, second = gpu("profiling.profiling").profiles_of(raw_metrics())
+    first, second = gpu("profiling").profiles_of(raw_metrics())
     assert (first.kernel, first.share) == ("batchkron::b", 0.75)
     assert first.percent == {
         "memory": 20,
@@ -383,7 +383,7 @@ def test_profiles_are_of_the_longest_kernel_of_each_cell():
     assert first.reason == text
     assert (second.kernel, second.reason) == ("c", "memory at 92 %")
     profiled = record(20.0, goal=10) | {"profile": first.record()}
-    heads, _, row = gpu("profiling.profiling").profile_table([profiled, record(9.0, goal=10)])
+    heads, _, row = gpu("profiling").profile_table([profiled, record(9.0, goal=10)])
     assert heads.count("|") == row.count("|")
     assert text in row
     assert json.dumps(profiled)
@@ -395,7 +395,7 @@ def record(ours, **figures):
 
 
 def test_a_profiler_that_is_absent_or_fails_is_said(monkeypatch):
-    profiling = gpu("profiling.profiling")
+    profiling = gpu("profiling")
     monkeypatch.setattr(profiling.shutil, "which", lambda name: None)
     slow, fast = record(20.0, goal=10), record(9.0, goal=10)
     assert profiling.profile_missed([slow, fast], 25.0) == ["ncu is not installed"]
@@ -406,7 +406,7 @@ def test_a_profiler_that_is_absent_or_fails_is_said(monkeypatch):
 
 
 def test_the_worst_cells_are_profiled_first_in_their_part_s_share_of_the_time(monkeypatch):
-    profiling, asked = gpu("profiling.profiling"), []
+    profiling, asked = gpu("profiling"), []
     monkeypatch.setattr(profiling.shutil, "which", lambda name: "ncu")
     monkeypatch.setattr(
         profiling,

@@ -15,14 +15,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.records import ROOT
 from benchmarks.core.tables import head, row
 
 Cell = dict[str, Any]  # as `report.Cell.record` writes it
 
-ROOT = Path(__file__).parents[3]
 PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
 STOP_SECONDS = 65  # that a profiler may take beyond its time before it is killed
 MARKER = "cell_marker"  # the kernel before those of a cell
+MAX_BYTES = 512 << 20  # of a vector that is profiled
 SECTIONS = (
     *("SpeedOfLight", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"),
     *("SchedulerStats", "WarpStateStats", "Occupancy"),
@@ -132,7 +133,7 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> 
         command += ["--profile-from-start", "off"]
         command += ["--clock-control", "none"]  # the device's settings are not ours to change
         command += [word for section in SECTIONS for word in ("--section", section)]
-        command += [sys.executable, "-m", "benchmarks.gpu.profiling.profiled"]
+        command += [sys.executable, "-m", "benchmarks.gpu.profiling"]
         command += [str(chosen), str(seconds)]
         said = _run(command, seconds + STOP_SECONDS)
         lines = log.read_text().splitlines() if log.exists() else []
@@ -195,3 +196,41 @@ def profile_table(cells: Sequence[Cell]) -> list[str]:
             lines.append(row(texts))
     heads = ["case", "dtype", *(f"{name} %" for name in names), "reason"]
     return [*head(heads).splitlines(), *lines] if lines else []
+
+
+def main() -> None:
+    """Call each of some cells once, of CELLS.json, none begun after SECONDS: under ``ncu``.
+
+    Only what lies between CuPy's `profiler.start` and `stop` is profiled: for each cell a marker
+    kernel and a call that is not the first. Large vectors have fewer rows: a profiler repeats each
+    kernel.
+    """
+    import cupy
+    import numpy as np
+
+    from benchmarks.gpu.data import free_memory, subject_of
+    from benchmarks.gpu.options import all_choices
+
+    end = time.monotonic() + float(sys.argv[2])
+    known = {(one.part, one.name, one.dtype): one for one in all_choices()}
+    marker = cupy.RawKernel(f'extern "C" __global__ void {MARKER}(int* x) {{}}', MARKER)
+    nothing = cupy.zeros(1, np.int32)
+    marker((1,), (1,), (nothing,))
+    for cell in json.loads(Path(sys.argv[1]).read_text()):
+        if time.monotonic() > end:
+            break
+        subject = subject_of(known[tuple(cell)], MAX_BYTES)
+        call = subject.calls()[-1]
+        call()
+        cupy.cuda.Device().synchronize()
+        cupy.cuda.profiler.start()
+        marker((1,), (1,), (nothing,))
+        call()
+        cupy.cuda.Device().synchronize()
+        cupy.cuda.profiler.stop()
+        del subject, call
+        free_memory()
+
+
+if __name__ == "__main__":
+    main()

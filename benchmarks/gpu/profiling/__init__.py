@@ -1,1 +1,0 @@
-"""What limits a cell, by Nsight Compute."""
