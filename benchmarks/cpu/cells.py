@@ -19,8 +19,7 @@ from benchmarks.core.timing import (
     best_medians,
     measure,
 )
-from benchmarks.cpu.contenders import Batchkron, Peer
-from benchmarks.cpu.data import make_data
+from benchmarks.cpu.contenders import Batchkron, Peer, make_data
 from benchmarks.cpu.regimes import Regime
 from benchmarks.shapes import Explicit, Shape
 

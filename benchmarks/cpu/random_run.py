@@ -33,8 +33,7 @@ from benchmarks.core.timing import (
     verified,
 )
 from benchmarks.cpu.cells import Conditions, offers_of, results_of
-from benchmarks.cpu.contenders import Batchkron, OurFunction
-from benchmarks.cpu.data import make_data
+from benchmarks.cpu.contenders import Batchkron, OurFunction, make_data
 from benchmarks.cpu.peers.python import BOUND
 from benchmarks.cpu.report import result_records
 from benchmarks.random_shapes import (

@@ -30,8 +30,7 @@ from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.core.checks import relative_error
 from benchmarks.core.tables import groups, head, row
 from benchmarks.gpu.cases import sparse_cases as cases
-from benchmarks.gpu.cases.list_cases import HUGE
-from benchmarks.gpu.cases.sweep_cases import LARGE
+from benchmarks.gpu.cases.list_cases import HUGE, LARGE
 from benchmarks.gpu.compiling import Job, compile_program
 from benchmarks.gpu.options import Choice
 

@@ -20,8 +20,7 @@ from benchmarks.core.device_timing import (
 )
 from benchmarks.core.timing import OURS
 from benchmarks.gpu.cases.cases import BatchCase, explicit_bytes, kron_bytes
-from benchmarks.gpu.cases.list_cases import ListCase
-from benchmarks.gpu.cases.sweep_cases import SweepCase
+from benchmarks.gpu.cases.list_cases import ListCase, SweepCase
 from benchmarks.gpu.options import Choice
 from benchmarks.shapes import KronMatmul
 

@@ -10,9 +10,8 @@ from typing import Any
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import default_processes
 from benchmarks.gpu.cases import cases as known
-from benchmarks.gpu.cases.list_cases import LISTS
+from benchmarks.gpu.cases.list_cases import LISTS, SWEEPS
 from benchmarks.gpu.cases.sparse_cases import SPARSE_DTYPES, sparse_cases
-from benchmarks.gpu.cases.sweep_cases import SWEEPS
 from benchmarks.random_shapes import draws, seed_of_today
 from benchmarks.shapes import squares
 

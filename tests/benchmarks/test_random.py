@@ -144,7 +144,7 @@ def test_threads_take_turns_with_something_between_calls(rng):
     moods, contenders, timing = (
         module(name) for name in ("cpu.random_run", "cpu.contenders", "core.timing")
     )
-    data = module("cpu.data").make_data(draw(2, (3, 3), (2, 2)).shape, np.dtype("float64"), 1, rng)
+    data = contenders.make_data(draw(2, (3, 3), (2, 2)).shape, np.dtype("float64"), 1, rng)
     log = []
     call = contenders.Batchkron().kron_matmul(data)[0].calls[0]
 
@@ -195,7 +195,7 @@ def test_threads_that_seem_slower_have_another_turn(rng, monkeypatch):
     moods, contenders, timing = (
         module(name) for name in ("cpu.random_run", "cpu.contenders", "core.timing")
     )
-    data = module("cpu.data").make_data(draw(2, (3, 3)).shape, np.dtype("float64"), 1, rng)
+    data = contenders.make_data(draw(2, (3, 3)).shape, np.dtype("float64"), 1, rng)
     call = contenders.Batchkron().kron_matmul(data)[0].calls[0]
 
     def fast_on_two():

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.core.timing import Absent, Contender
-from benchmarks.cpu.contenders import Peer
-from benchmarks.cpu.data import BatchData
+from benchmarks.cpu.contenders import BatchData, Peer
 
 DRIVER = Path(__file__).with_name("asgard_driver.cpp")
 KERNEL = Path("src/device/asgard_spkronmult_cpu.cpp")

@@ -9,8 +9,7 @@ import numpy as np
 
 from benchmarks.core.checks import Array
 from benchmarks.core.timing import Absent, Contender, seconds_of
-from benchmarks.cpu.contenders import Peer
-from benchmarks.cpu.data import KronMatmulData
+from benchmarks.cpu.contenders import KronMatmulData, Peer
 
 FUSION, TUNE = 2, 4  # bits of FastKron's options; a new handle has FUSION only
 OPTIONS = {"default": FUSION, "tuned": FUSION | TUNE, "function": FUSION}

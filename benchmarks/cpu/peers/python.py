@@ -13,8 +13,7 @@ import scipy.sparse
 from benchmarks.core.checks import Array
 from benchmarks.core.records import version_of
 from benchmarks.core.timing import Contender
-from benchmarks.cpu.contenders import Peer
-from benchmarks.cpu.data import BatchData, ExplicitData, KronMatmulData
+from benchmarks.cpu.contenders import BatchData, ExplicitData, KronMatmulData, Peer
 
 BOUND = "NumPy, bound"
 MAX_BLOCK_SIZE = 16  # elements of a vector's block, the side of a stored product

@@ -12,7 +12,7 @@ from batchkron.backends.cuda.runtime.launch import Launch
 from benchmarks.core.device_timing import Call
 from benchmarks.core.timing import seconds_of
 from benchmarks.gpu.cases.cases import Figures
-from benchmarks.gpu.cases.sweep_cases import GOAL, LARGE, sweep_floors
+from benchmarks.gpu.cases.list_cases import GOAL, LARGE, sweep_floors
 from benchmarks.gpu.data import SweepSubject
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report import Cell

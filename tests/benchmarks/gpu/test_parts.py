@@ -189,7 +189,7 @@ def test_floors_of_lists():
 
 
 def test_floors_of_sweeps():
-    cases = gpu("cases.sweep_cases")
+    cases = gpu("cases.list_cases")
     one = cases.SweepCase(2, 3)
     assert one.name == "2-D level 3"
     op = one.operator("float32")
