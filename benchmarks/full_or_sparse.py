@@ -243,9 +243,14 @@ def runs_of(case: Case, kinds: Sequence[str]) -> list[dict[str, Any]]:
                 "error": float(np.linalg.norm(difference) / np.linalg.norm(known)),
             }
             found.append(one)
-            texts = [case.name, kind, setting, one["unknowns"], one["steps"]]
-            print(row([*texts, duration(seconds), f"{one['error']:.2e}"]), flush=True)
+            print(row(texts_of(one)), flush=True)
     return found
+
+
+def texts_of(run: Mapping[str, Any]) -> list[object]:
+    """Return the row of a run in the table of all."""
+    known = [run[key] for key in ("case", "grid", "setting", "unknowns", "steps")]
+    return [*known, duration(run["seconds"]), f"{run['error']:.1e}"]
 
 
 def fastest(runs: Sequence[Mapping[str, Any]], kind: str, target: float) -> float | None:
@@ -297,14 +302,6 @@ def page(record: Mapping[str, Any]) -> str:
     """Return the page with the tables of a record."""
     rows = comparison(record["runs"])
     wins = [f"{name} at {target}" for name, target, *_, best, _ in rows if best == "full"]
-    every = [
-        [
-            *(one[key] for key in ("case", "grid", "setting", "unknowns", "steps")),
-            duration(one["seconds"]),
-            f"{one['error']:.1e}",
-        ]
-        for one in record["runs"]
-    ]
     return TEXT.format(
         degree=DEGREE,
         method=METHOD,
@@ -313,7 +310,7 @@ def page(record: Mapping[str, Any]) -> str:
         cases="\n".join(f"- {c.name}: {c.text}, until t = {c.until:g}." for c in CASES),
         comparison=table(COMPARED, rows),
         wins="; ".join(wins) or "none of these",
-        runs=table(MEASURED, every),
+        runs=table(MEASURED, map(texts_of, record["runs"])),
     ).strip()
 
 

@@ -97,11 +97,16 @@ CANDIDATES: dict[str, Callable[[Any, float], Any]] = {
 }
 
 
-def counted(problem: Problem, c: float, M: Any) -> str:
-    """Return GMRES's iterations, and its products with A and those of M; or that it fails."""
+def solved(problem: Problem, c: float, M: Any) -> Any:
+    """Return GMRES's result for (I - c A) x = b with b random."""
     A, b = problem.operator, np.random.default_rng(0).standard_normal(problem.unknowns)
     B = bk.Identity(problem.unknowns) - c * A
-    result = gmres(B, b, M=M, rtol=RTOL, restart=RESTART, maxiter=MAX_ITERATIONS // RESTART)
+    return gmres(B, b, M=M, rtol=RTOL, restart=RESTART, maxiter=MAX_ITERATIONS // RESTART)
+
+
+def counted(problem: Problem, c: float, M: Any) -> str:
+    """Return GMRES's iterations, and its products with A and those of M; or that it fails."""
+    result = solved(problem, c, M)
     if not result.converged:
         return f"> {MAX_ITERATIONS}"
     inside = max(0, len(getattr(M, "order", ())) - 1)

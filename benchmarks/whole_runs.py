@@ -24,7 +24,7 @@ from batchkron.problems import LinearProblem, StepperSettings, make
 from batchkron.solvers import evolve
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.tables import duration, words
 from benchmarks.core.timing import seconds_of
 from benchmarks.steps import Case, step_seconds
 
@@ -178,8 +178,9 @@ def measure_run(ranks: Ranks, run: Run, quick: bool, say: Callable[[str], None])
             expected = state if count == 1 else expected
             found["on"].append(one)
             if ranks.rank == 0:
-                alone = found["on"][0]["step"] / one["step"]
-                say(f"{case.label}, {found['unknowns']} unknowns: {alone:.2f} x one, {words(one)}")
+                faster = f"{found['on'][0]['step'] / one['step']:.2f} x one"
+                times = f"a step {duration(one['step'])}, {faster}"
+                say(f"{case.label}, {found['unknowns']} unknowns: {times}, {words(one)}")
         ranks.all.Barrier()
     return found
 

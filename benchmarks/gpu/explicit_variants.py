@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
+from itertools import product
 from typing import Any
 
 import cupy
@@ -97,24 +97,17 @@ def copied(out: Any) -> None:
 
 
 def main() -> int:
-    parser = parser_of(__doc__, "seconds", "json", seconds=240.0)
-    parser.add_argument("--case", nargs="+", default=["*"], help="names, or patterns of names")
-    parser.add_argument("--dtype", choices=DTYPES)
-    options = parser.parse_args()
+    options = parser_of(__doc__, "seconds", "json", seconds=240.0).parse_args()
     begun, rows = time.perf_counter(), []
-    for sizes in EXPLICIT:
-        name = squares(*sizes).name
-        for dtype in DTYPES:
-            is_asked = any(fnmatchcase(name, pattern) for pattern in options.case)
-            late = time.perf_counter() - begun > options.seconds
-            if late or not is_asked or options.dtype not in (None, dtype):
-                continue
-            own = list(measured(sizes, dtype))
-            rows += own
-            own.sort(key=lambda row: row.get("microseconds", 0.0))
-            print(*map(words, own), sep="\n", flush=True)
-            cupy.get_default_memory_pool().free_all_blocks()
-            save(options.json, rows)
+    for sizes, dtype in product(EXPLICIT, DTYPES):
+        if time.perf_counter() - begun > options.seconds:
+            break
+        own = list(measured(sizes, dtype))
+        rows += own
+        own.sort(key=lambda row: row.get("microseconds", 0.0))
+        print(*map(words, own), sep="\n", flush=True)
+        cupy.get_default_memory_pool().free_all_blocks()
+        save(options.json, rows)
     print(f"\n{time.perf_counter() - begun:.0f} s")
     return int(any(row.get("wrong") for row in rows))
 

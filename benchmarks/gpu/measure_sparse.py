@@ -29,6 +29,7 @@ from benchmarks.gpu.cases import sparse_cases as cases
 from benchmarks.gpu.compiling import compile_programs
 from benchmarks.gpu.parts.kron_sparse import SparseData, copy_rate
 
+VARIANTS = 12  # of each product that are measured, about
 MANY_THREADS = 256  # of a multiprocessor
 TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured
 
@@ -94,14 +95,12 @@ def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> I
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("measurements", type=Path)
-    parser.add_argument("--variants", type=int, default=12)
-    parser.add_argument("--dtype", choices=cases.SPARSE_DTYPES, action="append")
     options = parser.parse_args()
     begun = time.perf_counter()
     limits = device_limits(cupy.cuda.Device().id)
     work = [
-        (case, dtype, chosen_kernels(cases.shape_of(case, dtype), limits, options.variants))
-        for dtype in options.dtype or cases.SPARSE_DTYPES
+        (case, dtype, chosen_kernels(cases.shape_of(case, dtype), limits, VARIANTS))
+        for dtype in cases.SPARSE_DTYPES
         for case in (
             cases.SparseCase(one, layout) for one in cases.FIRST for layout in cases.LAYOUTS
         )
