@@ -143,28 +143,30 @@ def run_product(
     if ranks.together(-fits) > -1:
         ranks.say(f"  {case.name} does not fit")
         return True
-    before = op.communicator.traffic.bytes
-    op.apply(x, out=y)
-    counted, volume = op.communicator.traffic.bytes - before, op.volume()
-    seconds = ranks.seconds(lambda: op.apply(x, out=y))
-    most = ranks.together(counted)
-    rate = ranks.rate(transport)
-    sending = most / rate if rate and most else 0.0
-    bound = max(alone or 0.0, sending)
+    found = applied(ranks, op, x, y, transport)
+    seconds, bound = found["seconds"], max(alone or 0.0, found["sending_seconds"])
     how = {"grid": list(grid), "transport": transport, "exchange": exchange, "transpose": transpose}
-    found = {"seconds": seconds, "alone_seconds": alone, "counted_bytes": counted}
-    found |= {"planned_bytes": volume.own_bytes, "bytes_right": is_planned(ranks, op, counted)}
     entry = ranks.report(
-        **{"case": case.name, **how, **found, "most_bytes": most, "sending_seconds": sending},
+        **{"case": case.name, **how, "alone_seconds": alone, **found},
         of_bound=bound / seconds if bound else None,
         efficiency=alone / seconds if alone else None,
     )
     return bool(entry["bytes_right"])
 
 
-def is_planned(ranks: Ranks, op: Any, counted: int) -> bool:
-    """Whether all ranks have sent the bytes of the plan."""
-    return bool(ranks.together(float(counted != op.volume().own_bytes)) == 0)
+def applied(ranks: Ranks, op: Any, x: Any, y: Any, transport: str) -> dict[str, Any]:
+    """What a product takes on all ranks, and whether all have sent the bytes of the plan."""
+    traffic, planned = op.communicator.traffic, op.volume().own_bytes
+    before = traffic.bytes
+    op.apply(x, out=y)
+    counted = traffic.bytes - before
+    most, rate = ranks.together(counted), ranks.rate(transport)
+    return {
+        "seconds": ranks.seconds(lambda: op.apply(x, out=y)),
+        **{"counted_bytes": counted, "planned_bytes": planned, "most_bytes": most},
+        "bytes_right": ranks.together(float(counted != planned)) == 0,
+        "sending_seconds": most / rate if rate and most else 0.0,
+    }
 
 
 def factors_of(case: Case) -> list[np.ndarray]:
@@ -175,7 +177,6 @@ def factors_of(case: Case) -> list[np.ndarray]:
 
 def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
     """Sweeps on all ranks, beside one of them; whether the bytes that were sent are the plan's."""
-    rate = ranks.rate(transport)
     whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
     alone = math.nan
     if ranks.device == "cuda" or ranks.rank == 0:
@@ -185,22 +186,16 @@ def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
         del x, y
     alone = float(ranks.host.broadcast(alone, 0))
     op, x, y = apply_sweeps(ranks, level, degree, transport)
-    before = op.communicator.traffic.bytes
-    op.apply(x, out=y)
-    counted = op.communicator.traffic.bytes - before
-    seconds = ranks.seconds(lambda: op.apply(x, out=y))
-    graph = _graph_seconds(ranks, op, x, y)
-    work, most = op.plan.work, ranks.together(counted)
+    found, graph = applied(ranks, op, x, y, transport), _graph_seconds(ranks, op, x, y)
+    work = op.plan.work
     busiest = alone * float(work.max() / work.sum())
-    sending = most / rate if rate and most else 0.0
-    least = min(seconds, graph or math.inf)
+    bound, least = max(busiest, found["sending_seconds"]), min(found["seconds"], graph or math.inf)
     entry = ranks.report(
         case=f"sweeps, continuity-6d, level {level}, degree {degree}",
-        **{"unknowns": int(whole.shape[0]), "transport": transport, "seconds": seconds},
+        **{"unknowns": int(whole.shape[0]), "transport": transport, **found},
         **{"graph_seconds": graph, "alone_seconds": alone, "busiest_seconds": busiest},
-        **{"counted_bytes": counted, "bytes_right": is_planned(ranks, op, counted)},
-        **{"sending_seconds": sending, "imbalance": float(work.max() / work.mean())},
-        **{"of_bound": max(busiest, sending) / least, "efficiency": alone / ranks.size / least},
+        **{"imbalance": float(work.max() / work.mean())},
+        **{"of_bound": bound / least, "efficiency": alone / ranks.size / least},
     )
     return bool(entry["bytes_right"])
 
