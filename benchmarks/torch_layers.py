@@ -18,8 +18,7 @@ from batchkron.torch import kron_matmul
 from benchmarks import torch_compiling
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import in_turn, medians, nothing
 from benchmarks.shapes import chain, square_shapes
 from benchmarks.torch_compiling import compiled, operands, with_gradients
@@ -100,9 +99,8 @@ def empty_operator() -> Any:
     return library, torch.ops.batchkron_benchmark.nothing.default
 
 
-def overheads(device: str, rounds: int) -> list[Row]:
+def overheads(device: str, rounds: int) -> Iterator[Row]:
     kept, nothing_at_all = empty_operator()
-    rows = []
     tiny = {"1: 2^2": (1, (2, 2)), "4: 4^3": (4, (4, 4, 4))}
     for (name, (count, sizes)), dtype in product(tiny.items(), ("float32", "float64")):
         made: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
@@ -117,9 +115,8 @@ def overheads(device: str, rounds: int) -> list[Row]:
         found = microseconds(calls, rounds, device)
         values = [time or 0.0 for time in found.values()]
         remark = f"beyond both: {values[2] - values[0] - values[1]:.1f} µs"
-        rows.append(row_of(name, dtype, found, [remark]))
+        yield row_of(name, dtype, found, [remark])
     del kept
-    return rows
 
 
 def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
@@ -198,9 +195,7 @@ def best_ratio(microseconds: dict[str, float | None], kind: str = "") -> float |
 
 
 def row_of(name: str, dtype: str, times: dict[str, Any], remarks: list[str]) -> Row:
-    row = {"name": name, "dtype": dtype, "microseconds": times, "remarks": remarks}
-    print(words(row), flush=True)
-    return row
+    return {"name": name, "dtype": dtype, "microseconds": times, "remarks": remarks}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -216,14 +211,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.simplefilter("ignore")  # of peers
     print(f"torch {torch.__version__} on {options.device}, {torch.get_num_threads()} threads")
     print("a call without gradients")
-    belongs_to = machine(options.device)
-    first = overheads(options.device, options.rounds)
+    about: dict[str, Any] = {"machine": machine(options.device)}
+    about["calls"] = recorded(overheads(options.device, options.rounds), None, about)
     print("a product and all its gradients")
-    second: list[Row] = []
     how = options.compile, options.compile_seconds, options.graphs
-    for row in products(options.device, options.rounds, options.shapes, *how):
-        second.append(row)
-        save(options.json, {"machine": belongs_to, "calls": first, "products": second})
+    rows = products(options.device, options.rounds, options.shapes, *how)
+    second = recorded(rows, options.json, about, "products")
     ratios = [ratio for row in second if (ratio := best_ratio(row["microseconds"])) is not None]
     if ratios:
         print(f"best peer / ours: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}")

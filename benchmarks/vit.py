@@ -4,9 +4,9 @@ import argparse
 import copy
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any, Protocol
 
 import torch
@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from batchkron.torch import KroneckerSparseLinear
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded
 from benchmarks.torch_layers import captured, microseconds
 
 
@@ -221,7 +220,7 @@ def differs(found: Tensor, expected: Tensor, dtype: str) -> bool:
     return not relative_error(found.float(), expected) <= TOLERANCE[dtype]
 
 
-def measure(name: str, dtype: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+def measured(name: str, dtype: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     ours = models(options.size, options.pixels)[name]()
@@ -237,7 +236,6 @@ def measure(name: str, dtype: str, options: argparse.Namespace) -> list[dict[str
         "forward": lambda model: forward(model, x),
         "both": lambda model: backward(model, x, gradient.to(kind)),
     }
-    rows = []
     for direction, how in product(options.directions, options.how):
         expected = exact if direction == "forward" else exact_gradient
         shown = direction if how == "eager" else f"{direction}, {how}"
@@ -261,9 +259,7 @@ def measure(name: str, dtype: str, options: argparse.Namespace) -> list[dict[str
         base, known = found.get("dense"), published if shown == "forward" else None
         row = {"name": name, "dtype": dtype, "direction": shown, "milliseconds": found}
         row["over dense"] = {who: time / base for who, time in found.items() if base}
-        rows.append(row | {"published": known, "remarks": remarks})
-        print(words(rows[-1]), flush=True)
-    return rows
+        yield row | {"published": known, "remarks": remarks}
 
 
 def shares(rows: Sequence[dict[str, Any]], size: str) -> list[str]:
@@ -304,12 +300,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--how graph needs --device cuda")
     print(f"torch {torch.__version__} on {options.device}")
     print(f"ViT-{options.size}, images: {options.images}")
-    rows: list[dict[str, Any]] = []
     given = {name: getattr(options, name) for name in ("size", "images", "device")}
-    found = {"machine": machine(options.device), **given}
-    for dtype, name in product(options.dtypes, options.parts):
-        rows += measure(name, dtype, options)
-        save(options.json, {**found, "rows": rows})
+    cells = product(options.dtypes, options.parts)
+    found = chain.from_iterable(measured(name, dtype, options) for dtype, name in cells)
+    rows = recorded(found, options.json, {"machine": machine(options.device), **given}, "rows")
     for line in shares(rows, options.size):
         print(line)
     if any("wrong" in remark for row in rows for remark in row["remarks"]):

@@ -57,18 +57,12 @@ def jobs(choices: Sequence[Choice]) -> list[compiling.Job]:
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
+    from benchmarks.gpu.data import free_memory
+
     module, name = PARTS.get(choice.part, RANDOM)
     measure: Any = getattr(importlib.import_module(f"benchmarks.gpu.parts.{module}"), name)
     yield from measure(choice, seconds) if choice.part == "tune" else measure(choice)
-
-
-def measure_all(choices: Sequence[Choice], seconds: float) -> Iterator[tuple[str, Cell]]:
-    from benchmarks.gpu.data import free_memory
-
-    for choice in choices:
-        for cell in cells_of(choice, seconds):
-            yield choice.part, cell
-        free_memory()
+    free_memory()
 
 
 def show_profiles(report: dict[str, Any], seconds: float) -> None:
@@ -149,11 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
     print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
     cells: list[Cell] = []
-    for part, cell in measure_all(options.choices, options.seconds):
-        reports.show(cell, cells[-1] if cells else None)
-        cells.append(cell)
-        report["cells"].append(cell.record() | {"choice": part})
-        save(options.json, report)
+    for choice in options.choices:
+        for cell in cells_of(choice, options.seconds):
+            reports.show(cell, cells[-1] if cells else None)
+            cells.append(cell)
+            report["cells"].append(cell.record() | {"choice": choice.part})
+            save(options.json, report)
     if options.random:
         return finish_random(options, report, cells, began)
     report["missed"] = reports.missed(cells)
