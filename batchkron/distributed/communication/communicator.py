@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,11 +18,14 @@ Parts: TypeAlias = tuple[Array, Sequence[int]]
 """A flat array, and the numbers of elements of its parts, one for each rank."""
 
 
-class Pending(Protocol):
-    """An exchange under way; its arrays must not be touched before it has been waited for."""
+class Pending:
+    """An exchange under way; its arrays must not be touched before it has been waited for.
 
-    def wait(self) -> None:
-        """Return when all has been received, and what was sent may be overwritten."""
+    ``wait``: returns when all has been received, and what was sent may be overwritten.
+    """
+
+    def __init__(self, wait: Callable[[], Any]) -> None:
+        self.wait: Callable[[], Any] = wait
 
 
 @dataclass

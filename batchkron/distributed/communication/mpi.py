@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any
@@ -76,14 +75,6 @@ def is_mpi(comm: object) -> bool:
     return any(kind.__module__.startswith("mpi4py") for kind in type(comm).__mro__)
 
 
-@dataclass
-class _Request:
-    request: Any
-
-    def wait(self) -> None:
-        self.request.Wait()
-
-
 class MpiCommunicator(Communicator):
     """A communicator of mpi4py.
 
@@ -102,7 +93,7 @@ class MpiCommunicator(Communicator):
 
     def _begin_alltoallv(self, sent: Parts, received: Parts) -> Pending:
         ends = [[array, (counts, _begins(counts))] for array, counts in (sent, received)]
-        return _Request(self.comm.Ialltoallv(*ends))
+        return Pending(self.comm.Ialltoallv(*ends).Wait)
 
     @cached_property
     def place_on_machine(self) -> int:

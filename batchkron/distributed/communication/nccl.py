@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,25 +18,6 @@ __all__ = ["NcclCommunicator", "current_device"]
 def current_device() -> int:
     """Return the number of CuPy's current device."""
     return int(backend_on("cuda").current_device().partition(":")[2])
-
-
-@dataclass
-class _Event:
-    """An exchange on a stream of its own."""
-
-    event: Any
-    ranks: Any
-
-    def wait(self) -> None:
-        """Let the current stream wait; the host does not."""
-        self.ranks.wait_for(self.event)
-
-
-class _Enqueued:
-    """An exchange on the current stream."""
-
-    def wait(self) -> None:
-        """Return: what follows on the stream comes after it."""
 
 
 class NcclCommunicator(Communicator):
@@ -117,8 +98,12 @@ class NcclCommunicator(Communicator):
         given = *sent, *received
         if not self.overlaps:
             self._ranks.exchange(*given)
-            return _Enqueued()
-        return _Event(self._ranks.exchange_aside(*given), self._ranks)
+            return Pending(lambda: None)  # what follows on the stream comes after it
+        return self._event(self._ranks.exchange_aside(*given))
+
+    def _event(self, event: Any) -> Pending:
+        """Return work on a stream of its own, for which the current stream waits, not the host."""
+        return Pending(partial(self._ranks.wait_for, event))
 
     def allgather(self, values: Array) -> Array:
         """Return the arrays (n,) of all ranks, on the host, as (size, n)."""
@@ -147,7 +132,7 @@ class NcclCommunicator(Communicator):
         if last or not self.overlaps:
             work()
             return None
-        return _Event(self._ranks.aside(work, lane), self._ranks)
+        return self._event(self._ranks.aside(work, lane))
 
     def meet(self, like: Array) -> None:
         """Let the current stream go on when those of all ranks have come here."""

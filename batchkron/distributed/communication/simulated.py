@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from batchkron.arrays import array_module
-from batchkron.distributed.communication.communicator import Communicator, Parts, Traffic
+from batchkron.distributed.communication.communicator import Communicator, Parts, Pending, Traffic
 from batchkron.spec.kron import Array
 
 __all__ = ["SimulatedCommunicator", "simulate"]
@@ -74,33 +74,6 @@ class _Group:
                 raise RuntimeError(f"rank {machine.failed} has ended with an exception")
 
 
-@dataclass
-class _PendingMeeting:
-    """An exchange whose data are copied when it is waited for."""
-
-    group: _Group
-    meeting: int
-    rank: int
-    receive: Array
-    counts: Sequence[int]
-
-    def wait(self) -> None:
-        place = 0
-        for (send, send_counts), count in zip(
-            self.group.collect(self.meeting), self.counts, strict=True
-        ):
-            begin = sum(send_counts[: self.rank])
-            if send_counts[self.rank] != count:
-                raise ValueError(
-                    f"rank {self.rank} expects {count} elements of a rank that sends "
-                    f"{send_counts[self.rank]}"
-                )
-            _copy(self.receive[place : place + count], send[begin : begin + count])
-            place += count
-        _wait_for_device(self.receive)
-        self.group.leave(self.meeting)
-
-
 class SimulatedCommunicator(Communicator):
     """A rank of `simulate`; with no arguments the only rank of a process of its own.
 
@@ -137,13 +110,28 @@ class SimulatedCommunicator(Communicator):
         self._group.leave(meeting)
         return shared
 
-    def _begin_alltoallv(self, sent: Parts, received: Parts) -> _PendingMeeting:
+    def _begin_alltoallv(self, sent: Parts, received: Parts) -> Pending:
         meeting = self._next_meeting()
         send, counts = sent
         _wait_for_device(send)
         self._group.bring(meeting, self.rank, (send, list(counts)))
         array, counts = received
-        return _PendingMeeting(self._group, meeting, self.rank, array, list(counts))
+        return Pending(partial(self._end_alltoallv, meeting, array, list(counts)))
+
+    def _end_alltoallv(self, meeting: int, received: Array, counts: Sequence[int]) -> None:
+        """Copy what the other ranks have brought to a meeting."""
+        place = 0
+        for (send, send_counts), count in zip(self._group.collect(meeting), counts, strict=True):
+            begin = sum(send_counts[: self.rank])
+            if send_counts[self.rank] != count:
+                raise ValueError(
+                    f"rank {self.rank} expects {count} elements of a rank that sends "
+                    f"{send_counts[self.rank]}"
+                )
+            _copy(received[place : place + count], send[begin : begin + count])
+            place += count
+        _wait_for_device(received)
+        self._group.leave(meeting)
 
     def allgather(self, values: Array) -> Array:
         """Return the arrays (n,) of all ranks as (size, n)."""
