@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +20,7 @@ from batchkron.distributed.vectors.layout import Layout
 from batchkron.distributed.vectors.movement import check_root, gather, scatter
 from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators import Operator
+from batchkron.operators.linear_system import SplitRightSide
 from batchkron.spec.kron import Array
 
 __all__ = ["DistributedProblem", "SeparableProblem"]
@@ -44,15 +44,6 @@ class SeparableProblem(Protocol):
         With ``implicit`` the part that IMEX methods treat implicitly.
         """
         ...
-
-
-class _SplitRightSide(NamedTuple):
-    """Blocks of a product and of sources, as `DistributedProblem.split_rhs` returns them."""
-
-    products: Sequence[tuple[Callable[[Any], Any] | None, Callable[[float, Array, Array], None]]]
-    sources: Sequence[tuple[Callable[[Any], Any], Array]]
-    is_repeatable: bool = False
-    turn: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class DistributedProblem:
@@ -249,15 +240,15 @@ class DistributedProblem:
             alpha = 1.0 if getattr(function, "is_constant", False) else function(t)
             operator.accumulate(u, out, alpha=alpha)
 
-    def split_rhs(self) -> _SplitRightSide:
+    def split_rhs(self) -> SplitRightSide:
         """Return A(t) u and s(t) apart, as the whole problem's steps have them.
 
         On devices there is a product for each function of time, so that a CUDA graph serves all
         times; all ranks launch it where one exchange may be captured.
         """
-        sources = [(_of_arrays(function), vector) for function, vector in self._sources]
+        sources = tuple((_of_arrays(function), vector) for function, vector in self._sources)
         if self._arrays is np:
-            return _SplitRightSide(((None, partial(_write_product, self._operators)),), sources)
+            return SplitRightSide(((None, partial(_write_product, self._operators)),), sources)
         constant = [part for part in self._operators if _is_constant([part])]
         products: list[tuple[Any, Any]] = [
             (_of_arrays(function), partial(_multiply, operator))
@@ -267,7 +258,7 @@ class DistributedProblem:
         if constant:
             products.insert(0, (None, partial(_write_product, constant)))
         repeats = all(operator.capturable for _, operator in self._operators)
-        return _SplitRightSide(products, sources, repeats)
+        return SplitRightSide(tuple(products), sources, repeats)
 
     def source(self, t: float, out: Array) -> None:
         """Overwrite ``out`` with this rank's block of s(t)."""
