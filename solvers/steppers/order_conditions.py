@@ -10,26 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MissedCondition", "missed_condition"]
+__all__ = ["missed_condition"]
 
 # Conditions up to this order are checked: 200 of them, or 1860 for a method with two matrices; this
 # takes milliseconds.
 MAX_CHECKED_ORDER = 8
 # Largest difference of a condition's two sides: coefficients with eight digits pass.
 _TOLERANCE = 1e-7
-
-
-class MissedCondition(NamedTuple):
-    """An order condition that does not hold."""
-
-    order: int
-    """The order to which the condition belongs."""
-    expression: str
-    """Its left side, in NumPy's notation."""
-    value: float
-    """The value of the left side."""
-    expected: Fraction
-    """The right side, which the value should be equal to."""
 
 
 class _Tree(NamedTuple):
@@ -42,7 +29,7 @@ class _Tree(NamedTuple):
 
 def missed_condition(
     weights: NDArray[np.float64], matrices: Mapping[str, NDArray[np.float64]], order: int
-) -> MissedCondition | None:
+) -> tuple[int, str, float, Fraction] | None:
     """Return the condition of lowest order that does not hold, up to a given order.
 
     ``weights`` (float64 (s,)): the weights b.
@@ -50,7 +37,8 @@ def missed_condition(
       with the same row sums c, for an additive method.
     ``order``: the order; conditions beyond `MAX_CHECKED_ORDER` are not checked.
 
-    Result: None if all conditions hold.
+    Result: the condition's order, its left side in NumPy's notation, the value of that, and the
+    right side. None if all conditions hold.
 
     The conditions are Σ_i b_i Φ_i(τ) = 1/γ(τ) for every rooted tree τ with at most `order` nodes;
     for additive methods, for every choice of a matrix on each edge between inner nodes. Source:
@@ -59,8 +47,7 @@ def missed_condition(
 
     Examples
     --------
-    >>> heun = missed_condition(np.array([0.5, 0.5]), {"a": np.array([[0, 0], [1.0, 0]])}, 3)
-    >>> heun.order, heun.expression, heun.value, heun.expected
+    >>> missed_condition(np.array([0.5, 0.5]), {"a": np.array([[0, 0], [1.0, 0]])}, 3)
     (3, 'weights @ (c * c)', 0.5, Fraction(1, 3))
     """
     nodes = next(iter(matrices.values())).sum(axis=1)
@@ -71,7 +58,7 @@ def missed_condition(
             value, expected = float(weights @ tree.values), Fraction(1, tree.density)
             scale = max(1.0, float(np.abs(weights) @ np.abs(tree.values)))
             if abs(value - expected) > _TOLERANCE * scale:
-                return MissedCondition(size, f"weights @ {tree.expression}", value, expected)
+                return size, f"weights @ {tree.expression}", value, expected
         branches.append(
             [
                 _Tree(matrix @ tree.values, f"({name} @ {tree.expression})", tree.density)

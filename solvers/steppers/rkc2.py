@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from .step_runner import StepRunner, StepTimes
 
 __all__ = ["Rkc2"]
 
+_Numbers: TypeAlias = NDArray[np.float64]
+
 _DAMPING = 2.0 / 13.0  # ε: |R| ≤ 1 - ε/3 inside the stability interval
 _INTERVAL = 2.0 / 3.0 * (1.0 - 2.0 / 15.0 * _DAMPING)  # its length / (s² - 1)
 # Ritz values are within a few per cent of the outermost eigenvalues: |λ| may be larger by this.
@@ -32,16 +34,6 @@ _GROWTH = 1e-3  # |R| - max(1, |exp(dt λ)|) that is allowed, as Ritz values are
 _MAX_AGE = 25  # steps after which the eigenvalues of a Jacobian are estimated again
 _BEFORE, _LAST, _NEXT = 4, 5, 6  # numbers of the slope and two stages in the recursion
 _END_SLOPE = 7
-
-
-class _Coefficients(NamedTuple):
-    """Those of a method with s stages; entries 0 and 1 of arrays are those of the first stages."""
-
-    a: NDArray[np.float64]
-    b: NDArray[np.float64]
-    c: NDArray[np.float64]
-    w0: float
-    w1: float
 
 
 class Rkc2(EmbeddedStepper):
@@ -242,14 +234,17 @@ def _stages(values: NDArray[np.complex128], dt: float) -> int | None:
 
 def growth(s: int, z: NDArray[np.complex128]) -> NDArray[np.complex128]:
     """Return R_s(z), the factor of a step for u' = λ u with z = dt λ."""
-    own = _coefficients(s)
-    x = np.arccos(own.w0 + own.w1 * np.asarray(z, complex))
-    return own.a[s] + own.b[s] * np.cos(s * x)  # type: ignore[no-any-return]
+    a, b, _, w0, w1 = _coefficients(s)
+    x = np.arccos(w0 + w1 * np.asarray(z, complex))
+    return a[s] + b[s] * np.cos(s * x)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=256)
-def _coefficients(s: int) -> _Coefficients:
-    """Return the coefficients of the method with s stages."""
+def _coefficients(s: int) -> tuple[_Numbers, _Numbers, _Numbers, float, float]:
+    """Return a, b, c, w0 and w1 of the method with s stages.
+
+    Entries 0 and 1 of the arrays are those of the first stages.
+    """
     w0 = 1.0 + _DAMPING / s**2
     T, first, second = (np.zeros(s + 1) for _ in range(3))  # T_j(w0) and its derivatives
     T[:2], first[1] = (1.0, w0), 1.0
@@ -263,7 +258,7 @@ def _coefficients(s: int) -> _Coefficients:
     b[:2] = b[2]
     c[2:] = w1 * second[2:] / first[2:]
     c[1], c[s] = c[2] / first[2], 1.0
-    return _Coefficients(1.0 - b * T, b, c, w0, w1)
+    return 1.0 - b * T, b, c, w0, w1
 
 
 @lru_cache(maxsize=256)

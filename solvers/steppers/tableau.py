@@ -193,8 +193,9 @@ class Tableau:
             values = getattr(self, name)
             missed = None if values is None else missed_condition(values, matrices, order)
             if missed is not None:
-                expression = missed.expression.replace("weights", name, 1)
-                difference = missed.value - float(missed.expected)
+                reached, expression, value, expected = missed
+                expression = expression.replace("weights", name, 1)
+                difference = value - float(expected)
                 digits = (
                     ", or give them with more digits"
                     if abs(difference) < _ROUNDED_COEFFICIENTS
@@ -202,10 +203,10 @@ class Tableau:
                 )
                 raise ValueError(
                     f"{name} of {self.name!r} are stated to have order {order}, but "
-                    f"{expression} is {missed.value:.10g} and not {missed.expected} (c are the "
-                    f"row sums), as order {missed.order} needs; the difference is "
+                    f"{expression} is {value:.10g} and not {expected} (c are the "
+                    f"row sums), as order {reached} needs; the difference is "
                     f"{difference:.1e}. Correct the coefficients{digits}, or state order "
-                    f"{missed.order - 1}"
+                    f"{reached - 1}"
                 )
         if self.dense is not None:
             self._check_dense()

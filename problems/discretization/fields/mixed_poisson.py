@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache, reduce
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ Values = NDArray[np.float64]
 
 MAX_FUNCTIONS = 4096
 """Largest number of functions along a position; eigenvectors of more take minutes."""
+
+
+_Component: TypeAlias = tuple[KroneckerProduct, Values, Values]
+"""The map from φ by eigenvectors to a component of E; the field of the potential at the ends and of
+a given background; and that of the density 1."""
 
 
 class _AxisSolution(NamedTuple):
@@ -190,12 +195,13 @@ class MixedPoisson:
         return self._inverse * (self._forward @ density)
 
     def _component(self, own: _Component, phi: Values, density: Values) -> Values:
-        found: Values = own.operator @ phi
+        operator, fixed, of_one = own
+        found: Values = operator @ phi
         if self._is_neutral:
             return found
-        found += own.fixed
+        found += fixed
         if self._background is None:
-            found -= product(density, self._mean) * own.of_one
+            found -= product(density, self._mean) * of_one
         return found
 
     @cached_property
@@ -233,7 +239,7 @@ class MixedPoisson:
             fixed = operator @ by_potential + on_device(_outer(direct), self._device)
             if self._background is not None:
                 fixed -= self._background * of_one
-            found.append(_Component(operator, fixed, of_one))
+            found.append((operator, fixed, of_one))
         return found
 
     @cached_property
@@ -247,18 +253,6 @@ class MixedPoisson:
         found = KroneckerProduct(list(factors)).to(self._device)
         assert isinstance(found, KroneckerProduct)
         return found
-
-
-class _Component(NamedTuple):
-    """The map from φ by eigenvectors to a component of E, and what does not depend on φ.
-
-    ``fixed``: the field of the potential at the ends and of a given background.
-    ``of_one``: that of the density 1.
-    """
-
-    operator: KroneckerProduct
-    fixed: Values
-    of_one: Values
 
 
 def _values(axis: Axis, level: int, degree: int, points: Values) -> Values:

@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from ...statement.fields import FieldExpression
 from ..output.observables import Observables
 from ..output.quantities import poisson_fields_of, product_powers
 
-__all__ = ["CellWeight", "StateWeight", "cell_weight"]
+__all__ = ["CellWeight", "cell_weight"]
+
+Values = NDArray[np.float64]
 
 # Gauss points of a cell's support at which a field is looked at, along its axis. Unlike ends and
 # centre they see a wave that has a zero at each of these, as the field of a plasma wave has.
@@ -41,88 +44,67 @@ class CellWeight:
     fields: tuple[FieldExpression, ...] = ()
     places: tuple[int, ...] = ()
 
-    def for_state(self, output: Observables, u: NDArray[np.float64], t: float) -> StateWeight:
-        """Return the weight with the values of its fields for a state at time t."""
-        values = tuple(output.field(u, own, t).evaluate for own in self.fields)
-        return StateWeight(self, output.problem.axes, values, t)
+    def for_state(self, output: Observables, u: Values, t: float) -> Callable[[SparseGrid], Values]:
+        """Return `of_cells` with the values of the fields for a state at time t."""
+        values = [output.field(u, own, t).evaluate for own in self.fields]
+        return partial(self.of_cells, output.problem.axes, values, t)
 
-
-@dataclass(frozen=True, eq=False)
-class StateWeight:
-    """A weight whose fields have the values of one state.
-
-    ``axes``: the problem's axes.
-    ``values``: the values of each field at points of its axis.
-    ``t``: the state's time, for error texts.
-    """
-
-    weight: CellWeight
-    axes: tuple[Axis, ...]
-    values: tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], ...]
-    t: float
-
-    def of_cells(self, grid: SparseGrid) -> NDArray[np.float64]:
+    def of_cells(
+        self,
+        axes: Sequence[Axis],
+        fields: Sequence[Callable[[Values], Values]],
+        t: float,
+        grid: SparseGrid,
+    ) -> Values:
         """Return the largest |weight| (num_cells,) among points of every cell's support.
+
+        ``fields``: they return the values of each field at points of its axis, at time t.
 
         The points are eight along the axes of fields, and along the others the centre and the
         corners. The grid may have other finest levels than the state's. Raises NotPhysicalError if
         a field is not finite, as one is on a device where it is not defined; TypeError or
         ValueError if the function's values are no numbers, not finite, or not one for each point.
         """
-        supports = [_supports(axis, grid, k) for k, axis in enumerate(self.axes)]
-        along = sorted(set(self.weight.places))
-        rest = [k for k in range(len(self.axes)) if k not in along]
+        supports = [_supports(axis, grid, k) for k, axis in enumerate(axes)]
+        along = sorted(set(self.places))
+        rest = [k for k in range(len(axes)) if k not in along]
         inner = (gauss_rule(_POINTS)[0] + 1.0) / 2.0
-        seen = [self._at_points(i, *supports[k], inner) for i, k in enumerate(self.weight.places)]
+        seen = []
+        for field, values_at, k in zip(self.fields, fields, self.places, strict=True):
+            at, places = _at_shares(*supports[k], inner)
+            found = values_at(at.ravel()).reshape(at.shape)
+            _check_finite(field, axes[k], t, at, found)
+            seen.append(found[places])
         largest = np.zeros(grid.num_cells)
         ends = [(0.5,) * len(rest), *itertools.product((0.0, 1.0), repeat=len(rest))]
         for picks in itertools.product(range(_POINTS), repeat=len(along)):
             number = dict(zip(along, picks, strict=True))
-            fields = [
-                table[:, number[k]] for k, table in zip(self.weight.places, seen, strict=True)
-            ]
+            own = [table[:, number[k]] for k, table in zip(self.places, seen, strict=True)]
             for shares in ends:
                 share = dict(zip(rest, shares, strict=True))
                 share |= {k: float(inner[pick]) for k, pick in number.items()}
                 points = [low + share[k] * size for k, (low, size) in enumerate(supports)]
-                own = [field.copy() for field in fields]  # the function may overwrite them
-                values = np.asarray(self.weight.function(*points, *own))
-                if values.dtype.kind not in "biufc":
-                    raise TypeError(
-                        f"weight returned values of the dtype {values.dtype}; expected a number "
-                        "for each point"
-                    )
-                values = np.abs(values).astype(np.float64)
-                if values.shape not in ((), largest.shape):
-                    raise ValueError(
-                        f"weight returned the shape {values.shape} for arrays of the shape "
-                        f"{largest.shape}; expected one value for each point"
-                    )
-                if not np.isfinite(values).all():
-                    raise ValueError("weight is not finite at a point of a cell")
-                largest = np.maximum(largest, values)
+                copies = [values.copy() for values in own]  # the function may overwrite them
+                largest = np.maximum(largest, self._at_points(points, copies))
         return largest
 
-    def _at_points(
-        self,
-        field: int,
-        lower: NDArray[np.float64],
-        width: NDArray[np.float64],
-        shares: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Return a field at shares of every support, shape (num_cells, shares)."""
-        both, places = np.unique(np.stack([lower, width], axis=1), axis=0, return_inverse=True)
-        points = both[:, :1] + shares * both[:, 1:]
-        values = self.values[field](points.ravel()).reshape(points.shape)
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if wrong.size:
-            axis = self.axes[self.weight.places[field]]
-            first = wrong[0]
-            text = self.weight.fields[field].text()
-            raise NotPhysicalError(
-                text, axis.name, float(points.flat[first]), self.t, float(values.flat[first])
+    def _at_points(self, points: Sequence[Values], fields: Sequence[Values]) -> Values:
+        """Return |weight| at a point of each cell."""
+        values = np.asarray(self.function(*points, *fields))
+        if values.dtype.kind not in "biufc":
+            raise TypeError(
+                f"weight returned values of the dtype {values.dtype}; expected a number "
+                "for each point"
             )
-        return values[places.ravel()]
+        values = np.abs(values).astype(np.float64)
+        if values.shape not in ((), points[0].shape):
+            raise ValueError(
+                f"weight returned the shape {values.shape} for arrays of the shape "
+                f"{points[0].shape}; expected one value for each point"
+            )
+        if not np.isfinite(values).all():
+            raise ValueError("weight is not finite at a point of a cell")
+        return values  # type: ignore[no-any-return]
 
 
 def cell_weight(output: Observables, weight: object, fields: object) -> CellWeight | None:
@@ -180,31 +162,9 @@ def _check_arguments(weight: Callable[..., Any], axes: Sequence[Axis], fields: i
         ) from None
 
 
-def _last(*values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _last(*values: Values) -> Values:
     """Return the field of a weight that is a field alone."""
     return values[-1]
-
-
-@dataclass(frozen=True)
-class _WeightProduct:
-    """Π x_i^k_i E^k, where E is the norm of all fields at a point.
-
-    ``powers``: the power of each axis.
-    ``field_power``: k.
-    """
-
-    powers: tuple[int, ...]
-    field_power: int
-
-    def __call__(self, *values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the product at points; fields follow the axes."""
-        count, found = len(self.powers), np.ones_like(values[0])
-        for points, power in zip(values[:count], self.powers, strict=True):
-            found = found * points**power
-        if self.field_power:
-            squares = sum(own**2 for own in values[count:])
-            found = found * np.sqrt(squares) ** self.field_power
-        return found
 
 
 def _product(output: Observables, text: str) -> CellWeight:
@@ -217,9 +177,20 @@ def _product(output: Observables, text: str) -> CellWeight:
             f"weight is {text!r}; expected a product of powers of {', '.join(names)} and of "
             f"{_FIELD}, the field of Poisson's equation, such as '{names[-1]}^2'"
         )
-    of_axes = tuple(powers.pop(name, 0) for name in names)
-    product = _WeightProduct(of_axes, powers.get(_FIELD, 0))
-    if not product.field_power:
+    of_axes = [powers.pop(name, 0) for name in names]
+    of_field = powers.get(_FIELD, 0)
+
+    def product(*values: Values) -> Values:
+        """Return Π x_i^k_i E^k at points; fields follow the axes, E is the norm of all of them."""
+        count, found = len(names), np.ones_like(values[0])
+        for points, power in zip(values[:count], of_axes, strict=True):
+            found = found * points**power
+        if of_field:
+            squares = sum(own**2 for own in values[count:])
+            found = found * np.sqrt(squares) ** of_field
+        return found
+
+    if not of_field:
         return CellWeight(product)
     fields = tuple(poisson_fields_of(output))
     if not fields:
@@ -230,12 +201,25 @@ def _product(output: Observables, text: str) -> CellWeight:
     return CellWeight(product, fields, tuple(_place(problem.axes, own, "weight") for own in fields))
 
 
-def _supports(
-    axis: Axis, grid: SparseGrid, k: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _supports(axis: Axis, grid: SparseGrid, k: int) -> tuple[Values, Values]:
     """Return the lower end and the width of every cell's support along axis k."""
     level = grid.cell_levels[:, k]
     count = 1 << np.maximum(level - 1, 0)  # supports of this level
     width = axis.length / count
     first = np.where(level > 0, count, 0)
     return axis.lower + (grid.cells[:, k] - first) * width, width
+
+
+def _at_shares(lower: Values, width: Values, shares: Values) -> tuple[Values, NDArray[np.intp]]:
+    """Return points at shares of all distinct supports, (count, shares), and the cells' own."""
+    both, places = np.unique(np.stack([lower, width], axis=1), axis=0, return_inverse=True)
+    return both[:, :1] + shares * both[:, 1:], places.ravel()
+
+
+def _check_finite(
+    field: FieldExpression, axis: Axis, t: float, points: Values, values: Values
+) -> None:
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        at, found = float(points.flat[wrong[0]]), float(values.flat[wrong[0]])
+        raise NotPhysicalError(field.text(), axis.name, at, t, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -19,12 +19,14 @@ from ...grids.refinement import children, finest_levels, united
 from ...grids.sparse_grid import SparseGrid, levels_of_cells
 from ...statement.axis import Axis
 from ...statement.number_checks import check_integer
-from .cell_weights import CellWeight, StateWeight, cell_weight
+from .cell_weights import CellWeight, cell_weight
 from .transfer import carried_over
 
 __all__ = ["AdaptationRule", "AdaptiveProblem", "adaptation_rule"]
 
 Problem: TypeAlias = Any  # `batchkron.problems.Problem`, whose module imports this one
+
+_Weights: TypeAlias = Callable[[SparseGrid], NDArray[np.float64]]  # of the cells, for a state
 
 # Levels beyond the problem's finest that a grid may reach if the user gives no largest level.
 _MORE_LEVELS = 3
@@ -205,7 +207,7 @@ class AdaptiveProblem:
         return now._on(grid, u, t)._compared_with(self)
 
     def _probed(
-        self, grid: SparseGrid, u: Any, t: float, weight: StateWeight | None
+        self, grid: SparseGrid, u: Any, t: float, weight: _Weights | None
     ) -> tuple[AdaptiveProblem, NDArray[np.float64]]:
         """Return this with the problem on a wider grid, and the rates of all its cells."""
         probe = self.probe
@@ -309,7 +311,7 @@ class AdaptiveProblem:
         u: Any,
         t: float,
         horizon: float | NDArray[np.float64],
-        weight: StateWeight | None,
+        weight: _Weights | None,
     ) -> tuple[NDArray[np.float64], float]:
         """Return each cell's indicator, with one τ or one for each, and the absolute tolerance."""
         sizes = np.maximum(_block_norms(problem, u), horizon * _rates(problem, u, t))
@@ -318,7 +320,7 @@ class AdaptiveProblem:
         tol = rule.tol * float(np.linalg.norm(sizes)) if rule.relative else rule.tol
         return sizes, tol
 
-    def _weight(self, problem: Problem, u: Any, t: float) -> StateWeight | None:
+    def _weight(self, problem: Problem, u: Any, t: float) -> _Weights | None:
         """Return the weight for a state, if there is one."""
         weight = self.rule.weight
         return None if weight is None else weight.for_state(problem.output, u, t)
@@ -332,10 +334,10 @@ def _rates(problem: Problem, u: Any, t: float) -> NDArray[np.float64]:
 
 
 def _weighted(
-    sizes: NDArray[np.float64], grid: SparseGrid, weight: StateWeight | None
+    sizes: NDArray[np.float64], grid: SparseGrid, weight: _Weights | None
 ) -> NDArray[np.float64]:
     """Return numbers of cells times the cells' weights."""
-    return sizes if weight is None else sizes * weight.of_cells(grid)
+    return sizes if weight is None else sizes * weight(grid)
 
 
 def _begins_as_stated(problem: Problem) -> bool:

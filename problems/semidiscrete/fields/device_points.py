@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,10 +53,10 @@ class PointsOnDevice:
         for function, groups, inner in members:
             of_points = _function_of_points(function, points, time, transform.device)
             product = repeated(_Product(of_points, back, count), (count, unknowns), dtype)
-            parts.append(_Part(product, groups, inner))
+            parts.append((product, groups, inner))
         to_points = repeated(_in_place(transform.values), (unknowns, count), dtype)
         work = _Sum(to_points, parts, count)
-        all_groups = [group for part in parts for group in (*part.groups, *part.inner)]
+        all_groups = [group for _, outer, inner in parts for group in (*outer, *inner)]
         self._work: Callable[..., None] = work
         self._is_steady = all(group.time.is_constant for group in all_groups)
         if self._is_steady:
@@ -84,12 +84,6 @@ def _in_place(function: Callable[[Values, Values], Values]) -> Callable[[Any, An
     return work
 
 
-class _Part(NamedTuple):
-    product: Callable[[Values, Values], None]  # from values of the state to coefficients of F
-    groups: Sequence[TermGroup]
-    inner: Sequence[TermGroup]
-
-
 class _Product:
     """Coefficients of F from values of the state."""
 
@@ -103,24 +97,33 @@ class _Product:
 
 
 class _Sum:
-    """All of it, for the time at which groups are evaluated."""
+    """All of it, for the time at which groups are evaluated.
 
-    def __init__(self, to_points: Callable[..., Any], parts: Sequence[_Part], count: int) -> None:
+    ``parts``: for each function what maps values of the state to coefficients of F, and the groups
+      that act on these, and on the state before.
+    """
+
+    def __init__(
+        self,
+        to_points: Callable[..., Any],
+        parts: Sequence[tuple[Callable[..., None], Sequence[TermGroup], Sequence[TermGroup]]],
+        count: int,
+    ) -> None:
         self._to_points, self._parts, self._count = to_points, parts, count
 
     def __call__(self, u: Values, out: Values, t: float = 0.0) -> None:
         module, plain = array_module(u), None
         out[...] = 0.0
         product = module.empty_like(u)
-        for part in self._parts:
-            if part.inner or plain is None:
+        for multiply, groups, inner in self._parts:
+            if inner or plain is None:
                 values = module.empty(self._count)
-                self._to_points(sum_of_groups(part.inner, t, u) if part.inner else u, values)
-                plain = plain if part.inner else values
+                self._to_points(sum_of_groups(inner, t, u) if inner else u, values)
+                plain = plain if inner else values
             else:
                 values = plain
-            part.product(values, product)
-            for group in part.groups:
+            multiply(values, product)
+            for group in groups:
                 group.accumulate(t, product, out)
 
 

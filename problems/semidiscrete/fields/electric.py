@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,12 +125,8 @@ class ElectricValues:
         return module.ascontiguousarray(density.transpose(axes)).reshape(-1)  # type: ignore[no-any-return]
 
 
-class _Member(NamedTuple):
-    """Terms that a part of a component multiplies."""
-
-    number: int
-    part: FieldPart
-    groups: tuple[TermGroup, ...]
+_Multiplied: TypeAlias = tuple[int, FieldPart, tuple[TermGroup, ...]]
+"""The number of a component, the part of it, and the terms that this multiplies."""
 
 
 class ElectricOfState:
@@ -185,15 +181,15 @@ class _Sum:
         return bool(self._problem.electric)
 
     @cached_property
-    def _fields(self) -> list[tuple[ElectricValues, list[_Member]]]:
+    def _fields(self) -> list[tuple[ElectricValues, list[_Multiplied]]]:
         problem = self._problem
-        found: dict[Electric, tuple[ElectricValues, list[_Member]]] = {}
+        found: dict[Electric, tuple[ElectricValues, list[_Multiplied]]] = {}
         for own in problem.electric:
             if own.electric not in found:
                 found[own.electric] = ElectricValues.of(own, problem), []
             groups = group_terms(own.terms, problem.grid, problem.degree, problem._form)
             placed = tuple(group.to(problem.device) for group in groups)
-            found[own.electric][1].append(_Member(own.number, own.part, placed))
+            found[own.electric][1].append((own.number, own.part, placed))
         return list(found.values())
 
     def steady(self, u: Values, out: Values) -> None:
@@ -204,16 +200,16 @@ class _Sum:
     def accumulate(self, t: float, u: Values, out: Values) -> None:
         """Add the sum for the state u to ``out``."""
         module = array_module(u)
-        for values, members in self._fields:
+        for values, multiplied in self._fields:
             components, points = values(u), values.points
             total = module.zeros(points.shape)
-            for member in members:
+            for number, part, groups in multiplied:
                 acted = module.zeros_like(u)
-                for group in member.groups:
+                for group in groups:
                     group.accumulate(t, u, acted)
-                field = components[member.number]
-                if member.part:
-                    field = (member.part * field).clip(0.0)
+                field = components[number]
+                if part:
+                    field = (part * field).clip(0.0)
                 product = points.values(acted)
                 points.multiply(product, field)
                 total += product

@@ -305,6 +305,7 @@ class FieldEvaluation:
         sums = self._components.sparse(_MAX_SUMS)
         if program is None or sums is None:
             return None
+        of_program, rows = program
         mixed = self._mixed.reshape(len(nodes), groups, -1)
         kept = np.ones((len(nodes), points.cells * (points.degree + 1)))
         if self._masks is not None:
@@ -322,11 +323,9 @@ class FieldEvaluation:
             "kept": np.ascontiguousarray(kept),
             "levels": self._map.levels,
             "offsets": offsets,
-            "known": program.known,
-            "code": program.code,
-            "projection": program.projection,
+            **of_program,
         }
-        return arrays, [program.rows[id(field)] for field in self._fields]
+        return arrays, [rows[id(field)] for field in self._fields]
 
     def _projection(self, node: Resolved) -> Values | None:
         coarse = self._coarse[node.velocities]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...statement.fields import Arithmetic, FieldExpression, Resolved
 
-__all__ = ["FieldProgram", "field_program"]
+__all__ = ["field_program"]
 
 Values = NDArray[np.float64]
 
@@ -19,33 +19,22 @@ _OPERATIONS = {"+": 0, "-": 1, "*": 2, "/": 3}
 _DIVIDE_BY_POSITIVE, _PROJECT = 4, 5
 
 
-class FieldProgram(NamedTuple):
-    """Sums, products, quotients and projections of functions at points.
-
-    The first rows of values are those of the channels of a `PointMap`, then come those that are
-    known, then one for each step.
-
-    ``code`` (ndarray, shape (steps, 3), int64): of each step the operation and two rows.
-    ``known`` (ndarray, shape (count, points), float64): the rows that are known.
-    ``projection`` (ndarray, shape (size, size), float64): what a row is multiplied by, each
-      ``size`` values of it, to project it.
-    ``rows`` (dict of int to int): the row of each expression, by its id.
-    """
-
-    code: NDArray[np.int64]
-    known: Values
-    projection: Values
-    rows: dict[int, int]
-
-
 def field_program(
     steps: Sequence[tuple[FieldExpression, FieldExpression | None]],
     given: Mapping[int, Any],
     channels: Sequence[Sequence[FieldExpression]],
     shape: tuple[int, int],
     projection: Callable[[Resolved], Values | None],
-) -> FieldProgram | None:
+) -> tuple[dict[str, NDArray[Any]], dict[int, int]] | None:
     """Return the program of some expressions, or None if it cannot compute one of them.
+
+    It is arrays, and the row of values of each expression, by its id. The first rows are those of
+    the channels of a `PointMap`, then come those that are known, then one for each step.
+
+    ``code`` (ndarray, shape (steps, 3), int64): of each step the operation and two rows.
+    ``known`` (ndarray, shape (count, points), float64): the rows that are known.
+    ``projection`` (ndarray, shape (size, size), float64): what a row is multiplied by, each
+      ``size`` values of it, to project it.
 
     The steps are what is computed, operands first, with an earlier expression that is the same, if
     there is one; ``given`` are the values of what does not depend on the state, by id; ``channels``
@@ -80,9 +69,9 @@ def field_program(
         else:
             return None
         rows[id(node)] = first + len(code) - 1
-    return FieldProgram(
-        np.array(code, dtype=np.int64).reshape(-1, 3),
-        known.reshape(len(given), shape[0] * shape[1]),
-        np.ascontiguousarray(matrix),
-        rows,
-    )
+    arrays = {
+        "code": np.array(code, dtype=np.int64).reshape(-1, 3),
+        "known": known.reshape(len(given), shape[0] * shape[1]),
+        "projection": np.ascontiguousarray(matrix),
+    }
+    return arrays, rows

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +23,9 @@ _ROUNDING = (
 Matrix = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """The blocks of a 1-D matrix, (count, n, n), and the number of each pair's block or -1."""
-
-    numbers: Ids
-    blocks: Matrix
+_Table: TypeAlias = tuple[Ids, Matrix]
+"""The number of the block of each pair of cells of a 1-D matrix, or -1; the blocks, (count, n, n).
+"""
 
 
 class LocalMatrices:
@@ -72,9 +68,8 @@ class LocalMatrices:
             rows, columns = np.nonzero(self._coupled(numbers, levels, cells, nodal))
             product = np.full((len(rows), 1, 1), weight)
             for mode, (number, level) in enumerate(zip(numbers, levels, strict=True)):
-                table = self._table(mode, level, number, nodal)
-                own = table.numbers[cells[rows, mode], cells[columns, mode]]
-                factors = table.blocks[own]
+                own, blocks_of_mode = self._table(mode, level, number, nodal)
+                factors = blocks_of_mode[own[cells[rows, mode], cells[columns, mode]]]
                 n = product.shape[1] * factors.shape[1]
                 outer = product[:, :, None, :, None] * factors[:, None, :, None, :]
                 product = outer.reshape(-1, n, n)
@@ -91,8 +86,8 @@ class LocalMatrices:
         """Return which pairs of cells, (count, count), a product of 1-D matrices couples."""
         found = np.ones((len(cells), len(cells)), bool)
         for mode, (number, level) in enumerate(zip(numbers, levels, strict=True)):
-            used = self._table(mode, level, number, nodal).numbers >= 0
-            found &= used[np.ix_(cells[:, mode], cells[:, mode])]
+            own, _ = self._table(mode, level, number, nodal)
+            found &= (own >= 0)[np.ix_(cells[:, mode], cells[:, mode])]
         return found
 
     def _table(self, mode: int, level: int, number: int, nodal: bool) -> _Table:
@@ -101,7 +96,7 @@ class LocalMatrices:
             n, rows = self.sizes[mode], self._bases.terms.rows(mode, level)
             cells = rows // n
             if number < 0:
-                self._tables[key] = _Table(np.eye(cells, dtype=np.int64) - 1, np.eye(n)[None])
+                self._tables[key] = np.eye(cells, dtype=np.int64) - 1, np.eye(n)[None]
                 return self._tables[key]
             dense = self._bases.matrices(mode, level)[number]
             filters = self.filters[mode]
@@ -112,7 +107,7 @@ class LocalMatrices:
             dense = np.where(size > _ROUNDING * size.max(initial=0.0), dense, 0.0)
             blocks = dense.reshape(cells, n, cells, n).swapaxes(1, 2)
             used = (blocks != 0).any(axis=(2, 3))
-            self._tables[key] = _Table(_numbered(used), blocks[used])
+            self._tables[key] = _numbered(used), blocks[used]
         return self._tables[key]
 
 

@@ -100,7 +100,7 @@ def test_tableaus_have_their_order_and_no_higher_one(tableau):
             continue
         assert missed_condition(weights, matrices, order) is None
         if order < order_conditions.MAX_CHECKED_ORDER:
-            assert missed_condition(weights, matrices, order + 1).order == order + 1
+            assert missed_condition(weights, matrices, order + 1)[0] == order + 1
 
 
 def test_the_conditions_are_as_many_as_the_rooted_trees():

@@ -8,7 +8,7 @@ from numpy.polynomial.legendre import leggauss
 
 from batchkron import NotPhysicalError
 from batchkron.problems import PDE, Axis, Moment, Poisson, Separable, SparseGrid, div, make, mass
-from batchkron.problems.semidiscrete.adaptation.cell_weights import StateWeight, cell_weight
+from batchkron.problems.semidiscrete.adaptation.cell_weights import cell_weight
 from batchkron.solvers import Adapt, EvolveStatus, evolve
 
 POINTS = (leggauss(8)[0] + 1.0) / 2.0
@@ -50,9 +50,7 @@ def looked_at(problem, grid, function):
 def weights(problem, weight, fields=(), grid=None, u=None):
     made = cell_weight(problem.output, weight, fields)
     state = problem.initial if u is None else u
-    return made.for_state(problem.output, state, 0.0).of_cells(
-        problem.grid if grid is None else grid
-    )
+    return made.for_state(problem.output, state, 0.0)(problem.grid if grid is None else grid)
 
 
 def mixed(x, v, E):
@@ -178,9 +176,9 @@ def test_a_field_that_is_not_a_number_has_no_weight(two_stream):
     """On a device fields have no values where they are not defined, and do not raise."""
     _, v = two_stream.axes
     weight = cell_weight(two_stream.output, lambda x, v, n: 1.0, [Moment(v)])
-    undefined = StateWeight(weight, two_stream.axes, (lambda s: np.where(s > 0.0, np.nan, s),), 0.5)
+    undefined = [lambda s: np.where(s > 0.0, np.nan, s)]
     with pytest.raises(NotPhysicalError, match=r"Moment\({v: 0}\) is nan at x = .*, t = 0.5"):
-        undefined.of_cells(two_stream.grid)
+        weight.of_cells(two_stream.axes, undefined, 0.5, two_stream.grid)
 
 
 @pytest.mark.parametrize(
