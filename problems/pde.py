@@ -62,7 +62,6 @@ from .grids.degrees import common_or_each, sizes_of_degrees
 from .grids.sparse_grid import SparseGrid
 from .semidiscrete.checks import check_limiter
 from .semidiscrete.default_stepper import default_stepper
-from .semidiscrete.exact.at_times import ExactAtTimes
 from .semidiscrete.exact.function import ExactFunction
 from .semidiscrete.fields.bounds import (
     bounded_terms,
@@ -356,22 +355,15 @@ class PDE(Statement):
             self.axes,
             space.degrees,
             chosen,
-            made.terms,
-            made.sources,
-            initial,
-            exact=made.exact,
+            initial=initial,
             t0=self.t0,
-            stepper=made.stepper,
             units=self.units,
-            masses=made.masses,
             gains=self.gains,
             source_functions=self.source_functions,
-            edge_functions=made.edge_functions,
-            pointwise=made.pointwise,
-            electric=made.electric,
             limiter=limiter,
             provenance=self._provenance(space, chosen),
             other_levels=others,
+            **made,
         )
         problem.check_interval(self.t0, problem.stepper.until)
         return problem
@@ -415,16 +407,16 @@ class PDE(Statement):
         terms, sources, edges = self._assemble(resolved, space, fields, allow_ill_posed)
         at_points, fluxes = pointwise_operators(self, space, fields)
         exact = self._exact(space)
-        return LevelParts(
-            tuple(terms),
-            tuple(sources),
-            (*edges, *fluxes),
-            at_points,
-            tuple(self._electric_operators(space)),
-            exact,
-            space.masses,
-            stepper,
-        )
+        return {
+            "terms": tuple(terms),
+            "sources": tuple(sources),
+            "edge_functions": (*edges, *fluxes),
+            "pointwise": at_points,
+            "electric": tuple(self._electric_operators(space)),
+            "exact": exact,
+            "masses": space.masses,
+            "stepper": stepper,
+        }
 
     def _electric_operators(self, space: DGSpace) -> Iterator[ElectricOperator]:
         """Yield the terms that electric fields multiply, one sum for each part of a component."""
@@ -462,8 +454,6 @@ class PDE(Statement):
         return "ark3" if chains and not explicit else "ssp-rk3"
 
     def _exact(self, space: DGSpace) -> ExactSolution | ExactFunction | None:
-        if isinstance(self.exact_function, SeparableOnAxes):
-            return ExactAtTimes(self.exact_function, space)
         if self.exact_function is not None:
             return ExactFunction(self.exact_function, space)
         return exact_solution(self.exact, space) if self.exact else None

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import jax
 import numpy as np
@@ -39,11 +39,8 @@ _WORKSPACE, _NONE, _FIRST_RESULT = -1, -2, -3  # result n has the number _FIRST_
 _Operand = tuple[np.dtype[Any], tuple[int, ...]]
 
 
-class _Plan(NamedTuple):
-    sequence: LaunchSequence
-    workspace: int  # bytes
-    systems: int
-    sources: Sequence[_Source]  # of each address that the sequence is called with
+# Of a call: the sequence, bytes of workspace, systems, and of what each of its addresses is.
+_Plan: TypeAlias = "tuple[LaunchSequence, int, int, Sequence[_Source]]"
 
 
 @dataclass(frozen=True)
@@ -166,7 +163,7 @@ def _kron_matmul(call: _Call) -> _Plan:
     ]
     for k, (_, (sets, *shape)) in enumerate(factors):
         sources.append(_Source(k + 1, math.prod(shape) * dtype.itemsize if sets > 1 else 0))
-    return _Plan(prepared.sequence, prepared.workspace, systems, sources)
+    return prepared.sequence, prepared.workspace, systems, sources
 
 
 def _sides(
@@ -195,7 +192,7 @@ def _kron_gradients(call: _Call) -> _Plan:
     given = [_Source(k + 2) for k in range(len(factors))]
     memory = _Source(_WORKSPACE), _Source(_WORKSPACE, offset=plan.kept)
     sources = plan.addresses(_Source(0), _Source(1), *memory, of_x, given, given, results)
-    return _Plan(cast("LaunchSequence", sequence), plan.kept + plan.scratch, 1, sources)
+    return cast("LaunchSequence", sequence), plan.kept + plan.scratch, 1, sources
 
 
 def _mode_gram(call: _Call) -> _Plan:
@@ -210,7 +207,7 @@ def _mode_gram(call: _Call) -> _Plan:
         _Source(_FIRST_RESULT, rows * columns * dtype.itemsize),
         _Source(_WORKSPACE),
     ]
-    return _Plan(plan.sequence(), plan.workspace, systems, sources)
+    return plan.sequence(), plan.workspace, systems, sources
 
 
 _PLANS: dict[str, Callable[[_Call], _Plan]] = {

@@ -112,7 +112,7 @@ def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | No
         return None
     works = [work_of(way, cell.pattern, cell.batch, cell.itemsize) for cell in own]
     times = np.array([cell.seconds[way] for cell in own])
-    parts = np.array([(1.0, work.bytes, work.flops, work.apart) for work in works])
+    parts = np.array([(1.0, *work) for work in works])
     limits = _limits(parts, times, STARTS[device][way])
     is_used = parts.any(axis=0)
 

@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..discretization.parts import (
-    EdgeFunction,
-    ElectricOperator,
-    ExactSolution,
-    Masses,
-    OperatorTerm,
-    PointwiseOperator,
-    SeparableVector,
-    StepperSettings,
-)
+from ..discretization.parts import StepperSettings
 from ..grids.sparse_grid import SparseGrid
-from .exact.function import ExactFunction
 
 __all__ = ["LevelParts", "OtherLevels"]
 
 
-@dataclass(frozen=True, eq=False)
-class LevelParts:
-    """The parts of a problem that depend on the finest level of each axis.
-
-    Attributes
-    ----------
-    terms : tuple of OperatorTerm
-    sources : tuple of SeparableVector
-    edge_functions : tuple of EdgeFunction
-    pointwise : tuple of PointwiseOperator
-    electric : tuple of ElectricOperator
-    exact : ExactSolution, ExactFunction or None
-    masses : tuple of (ndarray or None)
-    stepper : StepperSettings
-        As of `Problem`.
-    """
-
-    terms: tuple[OperatorTerm, ...]
-    sources: tuple[SeparableVector, ...]
-    edge_functions: tuple[EdgeFunction, ...]
-    pointwise: tuple[PointwiseOperator, ...]
-    electric: tuple[ElectricOperator, ...]
-    exact: ExactSolution | ExactFunction | None
-    masses: Masses
-    stepper: StepperSettings
+LevelParts: TypeAlias = Mapping[str, Any]
+"""The fields of a `Problem` that depend on the finest level of each axis, by their names: terms,
+sources, edge_functions, pointwise, electric, exact, masses and stepper."""
 
 
 class OtherLevels(Protocol):

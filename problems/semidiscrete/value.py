@@ -150,7 +150,7 @@ class ProblemValue(ProblemContent):
         if self.other_levels is None:
             return False
         own = self.other_levels.parts(self.grid.levels)
-        return self.terms is own.terms and self.sources is own.sources
+        return self.terms is own["terms"] and self.sources is own["sources"]
 
     def _known_well_posed_until(self) -> float | None:
         """Return until when the PDE is known to be well-posed, None if that is not known."""

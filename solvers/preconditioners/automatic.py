@@ -22,7 +22,7 @@ from .factorised import TooLargeError
 from .fibre_inverse import FibreInverse
 from .small_terms import without_small
 from .subgrids import subgrids
-from .trials import Trial, fastest
+from .trials import fastest
 
 __all__ = ["COMBINATIONS", "PreconditionerWarning", "automatic"]
 
@@ -39,7 +39,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
 }
 _WARNED: WeakSet[Any] = WeakSet()  # operators of which a warning has been given
 _MAX_ROWS = 1024  # of the factors of blocks that are inverted where terms are not known; by hand
-_TRIED: WeakKeyDictionary[Any, dict[Any, list[Trial]]] = WeakKeyDictionary()
+_TRIED: WeakKeyDictionary[Any, dict[Any, dict[str, float]]] = WeakKeyDictionary()
 _MAX_PRODUCTS = 25  # with A, of all trials for one operator and scale
 _SMALL = 1e-3  # size, relative to the largest term, of terms that may be left out of M
 
@@ -101,10 +101,10 @@ def _fastest(
     key = (round_scale(scale), np.dtype(terms.dtype if dtype is None else dtype))
     if key not in known:
         known[key] = fastest(makers, operator, scale, _MAX_PRODUCTS)[1]
-    trials = known[key]
-    M = makers[min(trials, key=lambda trial: trial.rate).name]()
-    rates = ", ".join(f"{trial.name} {trial.rate:.3f}" for trial in trials)
-    text = f"chosen by residuals' reduction per product: {rates}; {reason}"
+    rates = known[key]
+    M = makers[min(rates, key=rates.__getitem__)]()
+    shown = ", ".join(f"{name} {rate:.3f}" for name, rate in rates.items())
+    text = f"chosen by residuals' reduction per product: {shown}; {reason}"
     if isinstance(M, CombinationPreconditioner):
         M.remarks = (text,)
     else:

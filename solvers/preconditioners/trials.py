@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from batchkron.operators import on_device
 
 from ..products import as_product, dot, norm
 
-__all__ = ["STEPS", "Trial", "convergence_rate", "fastest"]
+__all__ = ["STEPS", "convergence_rate", "fastest"]
 
 Vector = NDArray[Any]
 # A random vector is reduced by each preconditioner in its first steps; what is left after four
@@ -23,23 +23,17 @@ Vector = NDArray[Any]
 STEPS, _FIRST = 6, 4
 
 
-class Trial(NamedTuple):
-    """The factor by which a preconditioner reduced residuals for each product with A."""
-
-    name: str
-    rate: float
-
-
 def fastest(
     makers: Mapping[str, Callable[[], Any]], operator: Any, scale: Any, most: int
-) -> tuple[Any, list[Trial]]:
-    """Return the preconditioner with the smallest `convergence_rate`, and all trials.
+) -> tuple[Any, dict[str, float]]:
+    """Return the preconditioner with the smallest `convergence_rate`, and the rates of all.
 
     ``makers`` are functions that make them, in the order of preference; those beyond ``most``
-    products with A in all are not tried. One that cannot be made does not count.
+    products with A in all are not tried. One that cannot be made does not count. A rate is the
+    factor by which residuals are reduced for each product with A.
     """
     best: Any = None
-    trials: list[Trial] = []
+    rates: dict[str, float] = {}
     for name, make in makers.items():
         try:
             M = make()
@@ -50,10 +44,10 @@ def fastest(
             continue
         most -= per_step * STEPS
         rate = convergence_rate(operator, scale, M) ** (1 / per_step)
-        if best is None or rate < min(trial.rate for trial in trials):
+        if best is None or rate < min(rates.values()):
             best = M
-        trials.append(Trial(name, rate))
-    return best, trials
+        rates[name] = rate
+    return best, rates
 
 
 def products_of(M: Any) -> int:

@@ -27,14 +27,6 @@ WAYS: tuple[Way, ...] = get_args(Way)
 OVERLAP = 4  # of 1, 2 and 4 the exponent by which most measured cells of an H100 are told right
 
 
-class Work(NamedTuple):
-    """What one product costs: bytes read and written, flops, and bytes that lie interleaved."""
-
-    bytes: int
-    flops: int
-    apart: float
-
-
 class Rates(NamedTuple):
     """Seconds: of a call, and for each byte, each flop, and each byte that lies interleaved."""
 
@@ -43,10 +35,11 @@ class Rates(NamedTuple):
     flop: float
     interleaved: float
 
-    def seconds(self, work: Work) -> float:
-        """Return the predicted time of a product."""
-        moved = self.byte * work.bytes + self.interleaved * work.apart
-        shorter, longer = sorted((moved, self.flop * work.flops))
+    def seconds(self, work: tuple[int, int, float]) -> float:
+        """Return the predicted time of a product, from what `work_of` returns."""
+        count, flops, apart = work
+        moved = self.byte * count + self.interleaved * apart
+        shorter, longer = sorted((moved, self.flop * flops))
         if longer == 0:
             return self.start
         return self.start + longer * math.pow(1 + math.pow(shorter / longer, OVERLAP), 1 / OVERLAP)
@@ -69,8 +62,8 @@ class CostTable:
         return sorted({key.split()[0] for key in self.rates})
 
 
-def work_of(way: Way, pattern: Pattern, batch: int, itemsize: int) -> Work:
-    """Return what a product of a batch costs.
+def work_of(way: Way, pattern: Pattern, batch: int, itemsize: int) -> tuple[int, int, float]:
+    """Return what a product of a batch costs: bytes, flops, and bytes that lie interleaved.
 
     All values are read once. Vectors that lie interleaved count log2(d) times for kernels, and once
     for copies where d > 1: without them rows of x are multiplied where they are.
@@ -79,10 +72,10 @@ def work_of(way: Way, pattern: Pattern, batch: int, itemsize: int) -> Work:
     rows, columns = pattern.shape
     vectors = itemsize * batch * (rows + columns)
     if way == "dense":
-        return Work(vectors + itemsize * rows * columns, 2 * batch * rows * columns, 0.0)
+        return vectors + itemsize * rows * columns, 2 * batch * rows * columns, 0.0
     apart = math.log2(d) if way == "batchkron" else float(d > 1)
     moved = vectors + itemsize * pattern.nonzeros
-    return Work(moved, 2 * batch * a * b * c * d, vectors * apart)
+    return moved, 2 * batch * a * b * c * d, vectors * apart
 
 
 def predicted_seconds(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import mul
+from typing import TypeAlias
 
 from ...statement.axis import Axis
 from ...statement.boundary import Inflow
@@ -16,12 +17,8 @@ from .modes import FieldPart
 __all__ = ["SignedField", "split_electric", "split_fields"]
 
 
-@dataclass(frozen=True, eq=False)
-class SignedField:
-    """A field, or one of its parts, as coefficient of a term along an axis."""
-
-    field: FieldExpression
-    part: FieldPart
+SignedField: TypeAlias = tuple[FieldExpression, FieldPart]
+"""A field, and which of its parts is the coefficient of a term along an axis."""
 
 
 def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
@@ -40,8 +37,9 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
     fields = {axis: _product_along(term, axis) for axis, _ in term.fields}
     derivatives = [factor for factor in term.factors if factor.kind != "mass"]
     # a field in a derivative along its axis: its sign decides edge by edge, see `derivatives`
-    inner = {factor.axis: SignedField(fields[factor.axis], 0) for factor in derivatives
-             if factor.axis in fields}  # fmt: skip
+    inner: dict[Axis, SignedField] = {
+        factor.axis: (fields[factor.axis], 0) for factor in derivatives if factor.axis in fields
+    }
     fields = {axis: field for axis, field in fields.items() if axis not in inner}
     rest = tuple(factor for factor in term.factors if factor.axis not in fields)
     by_sign = len(derivatives) == 1 and not _is_central(derivatives[0])
@@ -53,9 +51,7 @@ def split_fields(term: Term) -> list[tuple[Term, dict[Axis, SignedField]]]:
             for axis, part in zip(fields, chosen, strict=True)
         ]
         plain = Term((*numbers, *rest), term.scale, term.time)
-        parts = {
-            axis: SignedField(fields[axis], part) for axis, part in zip(fields, chosen, strict=True)
-        }
+        parts = {axis: (fields[axis], part) for axis, part in zip(fields, chosen, strict=True)}
         found.append((plain, parts | inner))
     return found
 

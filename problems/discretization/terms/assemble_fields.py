@@ -59,18 +59,18 @@ class SampledFields:
         return replace(term, modes=tuple(modes))
 
     def _mode(self, axis: Axis, signed: SignedField, factor: ResolvedFactor | None) -> FieldMode:
-        space = self._space
-        field, level = self.field(signed.field, axis), space.level(axis)
+        space, (expression, part) = self._space, signed
+        field, level = self.field(expression, axis), space.level(axis)
         degree = space.degree(axis)
         detail = None if factor is None else _derivative(factor)
-        key = field, signed.part, axis, detail
+        key = field, part, axis, detail
         if key not in self._modes:
             volume = None
             if axis in space.volume:
                 points = CellPoints(axis, level, degree)
                 volume = points.sample(space.volume[axis].function, "volume element")
             if detail is None:
-                made = FieldMode(axis, level, degree, field, signed.part, volume)
+                made = FieldMode(axis, level, degree, field, part, volume)
             else:
                 made = FieldDerivative(axis, level, degree, field, 0, volume, *detail)
             self._modes[key] = made

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ...grids.sparse_grid import SparseGrid
+from ..levels import LevelParts
 from ..value import ProblemValue
 
 __all__ = ["carried_over", "parts_at_levels"]
 
 
-def parts_at_levels(problem: ProblemValue, grid: SparseGrid) -> dict[str, Any]:
+def parts_at_levels(problem: ProblemValue, grid: SparseGrid) -> LevelParts:
     """Return the fields of a problem that differ at the finest levels of another grid.
 
     There are none if the levels are the problem's. Raises ValueError if they are others and the
@@ -37,8 +35,7 @@ def parts_at_levels(problem: ProblemValue, grid: SparseGrid) -> dict[str, Any]:
             "of the problem were replaced, and those of other levels are not known. State them in "
             "a PDE, and discretize that"
         )
-    parts = problem.other_levels.parts(grid.levels)
-    return {entry.name: getattr(parts, entry.name) for entry in fields(parts)}
+    return problem.other_levels.parts(grid.levels)
 
 
 def carried_over(u: NDArray[np.float64], old: SparseGrid, new: SparseGrid) -> NDArray[np.float64]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,31 +9,17 @@ from ...discretization.space import DGSpace
 from ...discretization.terms.manufactured_sources import exact_solution
 from ...grids.sparse_grid import SparseGrid
 from ...statement.separable import Separable, SeparableOnAxes
-from .function import ExactFunction, OnGrid
 from .separable import SeparableSolution
 
-__all__ = ["ExactAtTimes"]
+__all__ = ["AtTimesOnGrid"]
 
 
-@dataclass(frozen=True, eq=False)
-class ExactAtTimes(ExactFunction):
-    """An `ExactFunction` that is a sum of separable functions at each time.
+class AtTimesOnGrid:
+    """Projections on a grid of a function that is a sum of separable ones at each time.
 
-    Errors against it are those against the `ExactSolution` of that time, for any number of axes.
-
-    ``function``: the function.
-    ``space``: axes, finest levels, degree and volume elements.
+    Those of the last time are kept. Errors of states are those against the `ExactSolution` of that
+    time, for any number of axes.
     """
-
-    function: SeparableOnAxes
-
-    def on(self, grid: SparseGrid) -> OnGrid:
-        """Return the function with its projections on a grid."""
-        return _AtTimesOnGrid(self.function, self.space, grid)
-
-
-class _AtTimesOnGrid:
-    """Projections of an `ExactAtTimes` on a grid, those of the last time kept; errors of states."""
 
     def __init__(self, function: SeparableOnAxes, space: DGSpace, grid: SparseGrid) -> None:
         self._function, self._space, self._grid = function, space, grid

@@ -17,6 +17,8 @@ from ...discretization.space import DGSpace
 from ...grids.degrees import sizes_of_degrees
 from ...grids.sparse_grid import SparseGrid
 from ...statement.functions import checked_values
+from ...statement.separable import SeparableOnAxes
+from .at_times import AtTimesOnGrid
 from .interpolated import InterpolatedOnGrid
 
 __all__ = ["ExactFunction", "FunctionOnGrid", "OnGrid"]
@@ -68,14 +70,16 @@ class ExactFunction:
         Returns
         -------
         OnGrid
-            By quadrature on the finest cells, or by interpolation if these have more than 2^25
-            Gauss points.
+            Of a `SeparableOnAxes` those of its parts at each time. Otherwise by quadrature on the
+            finest cells, or by interpolation if these have more than 2^25 Gauss points.
 
         Raises
         ------
         ValueError
             If there are more, and the grid is not closed downward or the degree is above 5.
         """
+        if isinstance(self.function, SeparableOnAxes):
+            return AtTimesOnGrid(self.function, self.space, grid)
         if self._count > _MAX_POINTS:
             return InterpolatedOnGrid(self.function, self.space, grid)
         return FunctionOnGrid(self, grid)
