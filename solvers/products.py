@@ -1,10 +1,11 @@
-"""Products with operators of all supported types, written into given arrays; norms and dtypes."""
+"""Products with operators of all supported types, and their count; norms and dtypes."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from batchkron.operators import Operator
 
 Vector: TypeAlias = NDArray[Any]
 Product: TypeAlias = Callable[[Vector, Vector], object]
+ProductHook: TypeAlias = Callable[[], AbstractContextManager[Any]]
 
 _PRECISIONS = "fdFD"  # dtype characters of the supported dtypes
 # Size of a vector in bytes from which the array that an operator returns is used without a copy.
@@ -24,6 +26,31 @@ _PRECISIONS = "fdFD"  # dtype characters of the supported dtypes
 _MIN_READ_IN_PLACE = 256 << 10
 # Elements from which an inner product is the core's: BLAS has one thread for fewer than 10 000.
 _MIN_OWN_PRODUCT = 1 << 13
+
+
+class Products:
+    """Counts products, of right-hand sides and of linear solves, and calls a hook around them.
+
+    ``count``: number of products so far.
+    ``hook``: returns a context manager, inside of which a product is done. It is not called for
+      products that a CUDA graph or a call of the core does together with other work.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.hook: ProductHook | None = None
+
+    def do(self, product: Callable[..., object], *arguments: Any) -> None:
+        """Do a product, inside of the hook's context if there is a hook."""
+        if self.hook is None:
+            product(*arguments)
+            return
+        with self.hook():
+            product(*arguments)
+
+    def hooked(self, product: Callable[[Vector, Vector], object]) -> Callable[..., None]:
+        """Return ``product(x, out)`` with the hook."""
+        return lambda x, out: self.do(product, x, out)
 
 
 def dot(x: Vector, y: Vector) -> complex:

@@ -18,9 +18,9 @@ from .evolution.start.given import as_time_problem
 from .krylov.systems.limits import check_count, check_tolerances
 from .krylov.vectors.ranks import norm_over, ranks_of_problem
 from .preconditioners import NamedPreconditioner
+from .products import Products
 from .steppers.error_scale import ErrorScale
 from .steppers.implicit_equation import equation_of
-from .steppers.products import Products
 
 __all__ = ["SteadyState", "SteadyStatus", "steady_state"]
 

@@ -5,7 +5,7 @@ A call uses these modules and folders in this order:
 1. `run`: when a `Run` is made, everything is checked: `start` (problem, method, initial state or
    checkpoint, times of the steps), `observation`, `checkpoints`, and, by a few products with the
    operator, `operator_checks` (linearity, stability). With `adapt` the grid of the initial state is
-   chosen before these. `plan` makes steppers and the first grid.
+   chosen before these.
 2. `stepping`: the steps. It gets the next one from `steps.step_control`, computes it with
    `steps.trial_steps`, asks `guards` whether the run has become unstable, and looks for events
    inside the step by `steps.dense_output`.

@@ -33,7 +33,6 @@ from .result import EvolveStatus, Result
 from .start.integration import Integration
 from .start.provenance import problem_hash as identification
 from .start.provenance import surroundings
-from .steps.step_control import ResumePoint
 
 __all__ = [
     "CheckpointError",
@@ -121,7 +120,7 @@ class SavedState(NamedTuple):
     """A state of a run, with what its checkpoint needs besides.
 
     ``u`` (ndarray, shape (N,)): the state, or this rank's block.
-    ``point``: its step, and the step size to continue with.
+    ``step``, ``dt``, ``time``, ``last_error``: its `ResumePoint`.
     ``records``: the history until then.
     ``problem``: the problem; if the grid follows the solution, on the grid of ``u``.
     ``origin``: as of `Integration`, if equal steps follow the grid.
@@ -131,7 +130,10 @@ class SavedState(NamedTuple):
 
     u: Vector
     t: float
-    point: ResumePoint
+    step: int
+    dt: float
+    time: float | None
+    last_error: float | None
     records: list[dict[str, Any]]
     problem: Any
     origin: tuple[int, float] | None = None
@@ -187,7 +189,7 @@ class Checkpoints:
         if not isinstance(error, Exception) or self._ranks is not None:
             return
         with contextlib.suppress(Exception):  # so that the user sees the error that ended the run
-            if self._at_end or self._state().point.step > self._integration.first_step:
+            if self._at_end or self._state().step > self._integration.first_step:
                 self.save()
         if self._failure is not None:
             error.add_note(self._what_is_missing(self._failure))
@@ -273,7 +275,7 @@ class Checkpoints:
 
     def _write(self, state: SavedState, *, is_last: bool = False) -> None:
         """Write a checkpoint unless its step has one; ``is_last`` suppresses the warning."""
-        path, step, t, ranks = self._path, state.point.step, state.t, self._ranks
+        path, step, t, ranks = self._path, state.step, state.t, self._ranks
         if path is None or (self.written is not None and step == self.written[0]):
             return
         vectors, numbers = state.memory
@@ -294,19 +296,19 @@ class Checkpoints:
 
     def _checkpoint_of(self, state: SavedState) -> Checkpoint:
         """Return the checkpoint of a whole state, which is copied only from a device or dtype."""
-        integration, u, point = self._integration, state.u, state.point
+        integration, u = self._integration, state.u
         return Checkpoint(
             u=np.asarray(to_host(u, "u"), dtype=np.float64),
             t0=integration.t0,
-            dt=point.dt,
-            step=point.step,
+            dt=state.dt,
+            step=state.step,
             until=integration.until,
             method=integration.method.name,
             problem_hash=self._problem_hash,
             dtype=str(u.dtype),
             history=list(state.records),
-            time=point.time,
-            last_error=point.last_error,
+            time=state.time,
+            last_error=state.last_error,
             origin_step=None if state.origin is None else state.origin[0],
             origin_time=None if state.origin is None else state.origin[1],
             grid=state.grid,

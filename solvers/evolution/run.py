@@ -20,21 +20,21 @@ from batchkron.keyword_hints import names_meant
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
-from ..steppers.products import ProductHook
+from ..products import ProductHook
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
 from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
 from .guards.step_doubling import watched
 from .observation.observers import History, Observer
 from .observation.progress import make_progress
+from .on_ranks import refuse_for_ranks
 from .operator_checks.linearity import refuse_nonlinear
 from .operator_checks.stability import check_stability
 from .operator_checks.suited_step import suited_step
-from .plan import refuse_for_ranks, refuse_solver, stepper_factory
 from .result import EvolveState, EvolveStatus, Result
-from .start.arguments import OTHER_NAMES, Method, Solver
+from .start.arguments import OTHER_NAMES, Method, Solver, refuse_solver
 from .start.given import as_time_problem
-from .start.integration import Integration, moved_integration, plan_integration
+from .start.integration import Integration, moved_integration, plan_integration, stepper_factory
 from .start.resume import ResumeWarning
 from .stepping import Stepping
 from .steps.step_control import StepControl
@@ -139,7 +139,7 @@ class Run:
         )
         ranks, resumed = integration.ranks, integration.resumed
         self.first_step = integration.first_step
-        refuse_solver(integration, solver, preconditioner)
+        refuse_solver(integration.method, solver, preconditioner, on_ranks=ranks is not None)
         self._observer = Observer(at, events, watch, (integration.t0, integration.until), ranks)
         file = as_checkpoint_file(
             checkpoint, checkpoint_every, integration, at_end=checkpoint_at_end
@@ -410,7 +410,7 @@ class Run:
         if stepping.event is not None:  # the state before the step that it is in
             (u, t), point = stepping.state_before(), control.previous_point
         records, problem = self._history.records, self.integration.problem
-        return SavedState(u, t, point(), records, problem, memory=stepping.stepper.memory())
+        return SavedState(u, t, *point(), records, problem, memory=stepping.stepper.memory())
 
     def _saved_grid(self, u: Any) -> SavedState:
         """Return a state at an adaptation for its checkpoint."""
@@ -419,7 +419,7 @@ class Run:
         return SavedState(
             u,
             control.t,
-            control.resume_point(),
+            *control.resume_point(),
             self._history.save()[0],
             integration.problem,
             integration.origin if follower.follows_grid else None,

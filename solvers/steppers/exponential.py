@@ -15,10 +15,9 @@ from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 from ..krylov.phi_functions import KrylovPhi
 from ..krylov.systems.result import KrylovResult
 from ..krylov.vectors.ranks import Ranks, ranks_of_problem
-from ..products import as_product
+from ..products import Products, as_product
 from ..protocols import TimeProblem, operator_of
 from .embedded import EmbeddedStepper
-from .products import Products
 
 _OPTIONS = ("name", "rtol", "dimension")
 _ENGINES = ("auto", "krylov", "kronecker")

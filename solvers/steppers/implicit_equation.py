@@ -22,10 +22,9 @@ from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult, Status
 from ..krylov.vectors.ranks import OnRanks, Ranks, norm_over, ranks_of_problem
-from ..products import Vector, as_product
+from ..products import Products, Vector, as_product
 from ..protocols import operator_of
 from .error_scale import ErrorScale
-from .products import Products
 from .stage_solver import StageSolver
 
 __all__ = ["DenseNewton", "ImplicitEquation", "KrylovNewton", "LinearEquation", "equation_of"]

@@ -13,11 +13,10 @@ from batchkron.errors import NotPhysicalError
 from ..krylov.systems.result import KrylovResult
 from ..krylov.vectors.ranks import Ranks, any_over, ranks_of
 from ..preconditioners import NamedPreconditioner
-from ..products import as_product
+from ..products import Products, as_product
 from ..protocols import ImplicitPart
 from .default_preconditioner import DefaultPreconditioner
 from .linear_solver import LinearSolver, ShiftedOperator
-from .products import Products
 
 
 class StageSolver:

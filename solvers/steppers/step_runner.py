@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,9 @@ from batchkron.backends import backend_for
 from batchkron.functions.vector_sum import linear_combination
 
 from ..krylov.vectors.ranks import ranks_of_problem
-from ..products import Vector
+from ..products import Products, Vector
 from ..protocols import SplitRightSide, TimeProblem, known_beside_rhs
 from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
-from .products import Products
 from .step_numbers import Numbers, Part, StepTimes, TimeFactor
 
 __all__ = ["MAX_STEPS", "StepRunner", "StepTimes"]
@@ -48,11 +47,8 @@ class _Clock:
     times = StepTimes(0.0, 0.0, 0.0)
 
 
-class _Slope(NamedTuple):
-    """What a vector of f(t + node dt, …) lacks: a factor f_0 and the sources, of that time."""
-
-    node: float
-    factor: TimeFactor | None
+_Slope: TypeAlias = tuple[float, TimeFactor | None]
+"""What a vector of f(t + node dt, …) lacks: the node, and a factor f_0 of that time, or None."""
 
 
 @dataclass(eq=False)
@@ -224,9 +220,9 @@ class StepRunner:
     def whole_slope(self, number: int) -> Vector:
         """Return the value of f with a number, of the last step; the next call overwrites it."""
         assert self._last is not None
-        slope = self._last.slopes[number]
+        _, factor = self._last.slopes[number]
         split = self._split
-        if slope.factor is None and (split is None or not split.sources):
+        if factor is None and (split is None or not split.sources):
             return self._last.vectors[number]
         out = self._scratch_vector()
         self.sum_of((Term(number, 1.0, 0.0),), out)
@@ -358,7 +354,7 @@ class StepRunner:
 
     def _slope(self, node: float) -> _Slope:
         products = () if self._split is None else self._split.products
-        return _Slope(node, products[0][0] if len(products) == 1 else None)
+        return node, products[0][0] if len(products) == 1 else None
 
     def _lower_evaluation(self, one: Evaluate, vectors: list[Vector], sums: _Sums) -> None:
         """Add f without its sources, and without its factor if it is one product."""
@@ -411,13 +407,14 @@ class StepRunner:
             if slope is None:
                 numbers.append([Part(constant, per_dt)])
                 continue
-            numbers.append([Part(constant, per_dt, slope.factor, slope.node)])
+            node, factor = slope
+            numbers.append([Part(constant, per_dt, factor, node)])
             for own, (function, _) in zip(of_sources, sources, strict=True):
                 if getattr(function, "is_constant", False):
                     value = float(function(0.0))
                     own.append(Part(value * constant, value * per_dt))
                 else:
-                    own.append(Part(constant, per_dt, function, slope.node))
+                    own.append(Part(constant, per_dt, function, node))
         for own, (_, source) in zip(of_sources, sources, strict=True):
             if own:
                 found.append(source)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module, native_dtype
 
 from ..krylov.systems.result import KrylovResult
+from ..products import Products
 from ..protocols import TimeProblem, known_beside_rhs, operator_of, whole_part_of
 from .passes import StepPasses
-from .products import Products
 from .stage_iteration import StageIteration
 from .stage_solver import StageSolver, at_beginning
 from .step_runner import StepRunner, StepTimes

@@ -15,6 +15,7 @@ from batchkron.errors import NotPhysicalError
 from batchkron.names import SolverName, StepperName
 
 from ...krylov.vectors.ranks import Ranks, any_over, norm_over
+from ...preconditioners import NamedPreconditioner
 from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper
 from ...steppers.tableau import Tableau
@@ -33,6 +34,7 @@ __all__ = [
     "is_step_of",
     "last_step_of",
     "positive_step",
+    "refuse_solver",
     "refuse_unsuited_step",
     "setting",
     "step_suits",
@@ -261,6 +263,29 @@ def _suggested(problem: Any, name: str) -> Any:
     """Return the problem's default for "until", "method" or "dt", or None."""
     settings = getattr(problem, "stepper", None)
     return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
+
+
+def refuse_solver(
+    method: type[Stepper], solver: Any, preconditioner: Any, *, on_ranks: bool
+) -> None:
+    """Raise for a solver that a method does not use or does not know, or a method not for ranks.
+
+    Raises `ValueError` if the method solves no system, or the preconditioner's name is unknown.
+    `TypeError` if steps of the method need the whole state, which ranks share.
+    """
+    if on_ranks and not method.works_on_ranks:
+        able = [name for name in names() if get(name).works_on_ranks]
+        raise TypeError(
+            f"method {method.name!r} takes no steps of a state that is spread over ranks; take one "
+            f"of {', '.join(able)}."
+        )
+    if not method.implicit and (solver is not None or preconditioner is not None):
+        raise ValueError(
+            f"method {method.name!r} is explicit and solves no system: leave solver and "
+            "preconditioner out, or take an implicit method."
+        )
+    if isinstance(preconditioner, str):
+        NamedPreconditioner(preconditioner)
 
 
 def time_grid(t0: float, until: float, dt: float) -> tuple[int, float]:

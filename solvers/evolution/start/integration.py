@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from batchkron.arrays import array_module
 from batchkron.storage import Checkpoint, StoredGrid
 
 from ...krylov.vectors.ranks import Ranks, ranks_of_problem, sum_over
+from ...preconditioners import NamedPreconditioner
 from ...protocols import TimeProblem
+from ...steppers.default_preconditioner import DefaultPreconditioner
 from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper, refuse_limiter
 from .arguments import (
@@ -37,7 +40,13 @@ from .arguments import (
 )
 from .resume import read_checkpoint, refuse_mismatch, resume_warnings
 
-__all__ = ["Integration", "Resumed", "moved_integration", "plan_integration"]
+__all__ = [
+    "Integration",
+    "Resumed",
+    "moved_integration",
+    "plan_integration",
+    "stepper_factory",
+]
 
 # Share of the interval that is assumed for a first step that is not chosen yet; chosen by hand.
 _SHORT = 1e-3
@@ -257,6 +266,39 @@ def moved_integration(
         steps, dt = time_grid(integration.t0, integration.until, default)
         return replace(moved, dt=dt, last_step=steps)
     return moved.with_longest_step(default, step, t)
+
+
+def stepper_factory(
+    integration: Integration, solver: Any, preconditioner: Any
+) -> Callable[[float], Stepper]:
+    """Return a function ``make(dt)`` that returns a new stepper of the run's method."""
+    problem, method = integration.problem, integration.method
+    if method.implicit:
+        make: Callable[..., Stepper] = method
+        given, like, deal = preconditioner, integration.u, None
+        if integration.ranks is not None:
+            deal = getattr(problem, "distribute_preconditioner", None)
+        adapts = integration.tolerances is not None
+        chooses = given is None and method.preconditions and _takes_any(solver)
+        if given is False:
+            given = None
+        elif integration.ranks is not None and isinstance(given, str):
+            given = NamedPreconditioner(given, like.dtype, deal)
+        elif integration.ranks is not None and deal is None:
+            chooses = False
+
+        def made(dt: float) -> Stepper:
+            chosen = DefaultPreconditioner(like, deal, adapts) if chooses else given
+            return make(problem, dt, t0=integration.t0, solver=solver, preconditioner=chosen)
+
+        return made
+    return partial(method, problem)
+
+
+def _takes_any(solver: Any) -> bool:
+    """Whether a solver takes a preconditioner of any kind; CG and MINRES want definite ones."""
+    name = solver.get("name", "gmres") if isinstance(solver, Mapping) else solver
+    return name is None or (isinstance(name, str) and name in ("gmres", "fgmres", "bicgstab"))
 
 
 def _resumed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise, takewhile
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ...steppers.bdf import Bdf
 from ...steppers.error_scale import ErrorScale
@@ -37,19 +37,10 @@ _ROUNDING = 1e-10
 _PROGRESS_PARTS = 1000
 
 
-class ResumePoint(NamedTuple):
-    """The data, besides the state, from which a run can be continued.
-
-    ``step``: number of steps from t0 to the state.
-    ``dt``: the step to take next.
-    ``time``, ``last_error``: for adaptive steps: the time of the state, and the error of the step
-      before it, relative to the tolerance.
-    """
-
-    step: int
-    dt: float
-    time: float | None
-    last_error: float | None
+ResumePoint: TypeAlias = tuple[int, float, float | None, float | None]
+"""The data, besides the state, from which a run can be continued: the number of steps from t0 to
+the state, and the step to take next; for adaptive steps also the time of the state, and the error
+of the step before it, relative to the tolerance."""
 
 
 class _Steps:
@@ -137,11 +128,11 @@ class FixedSteps(_Steps):
 
     def resume_point(self) -> ResumePoint:
         """Return the data to continue from the state after the accepted steps."""
-        return ResumePoint(self.step, self.dt, None, None)
+        return self.step, self.dt, None, None
 
     def previous_point(self) -> ResumePoint:
         """Return the data to continue from the state before the last accepted step."""
-        return ResumePoint(self.step - 1, self.dt, None, None)
+        return self.step - 1, self.dt, None, None
 
 
 class AdaptiveSteps(_Steps):
@@ -182,7 +173,7 @@ class AdaptiveSteps(_Steps):
         self.shown_first, self.shown_last = 0, _PROGRESS_PARTS
         self.dt = integration.dt or initial_step(integration, tolerances, stepper.first_order)
         self._tried = self._step_to_try()
-        self._previous: tuple[int, float, float | None, float | None] = self.resume_point()
+        self._previous = self.resume_point()
 
     @property
     def done(self) -> bool:
@@ -271,11 +262,11 @@ class AdaptiveSteps(_Steps):
 
     def resume_point(self) -> ResumePoint:
         """Return the data to continue from the state after the accepted steps."""
-        return ResumePoint(self.step, self.dt, self.t, self.last_error)
+        return self.step, self.dt, self.t, self.last_error
 
     def previous_point(self) -> ResumePoint:
         """Return the data to continue from the state before the last accepted step."""
-        return ResumePoint(*self._previous)
+        return self._previous
 
 
 class VariableOrderSteps(AdaptiveSteps):

@@ -141,7 +141,7 @@ def test_a_failure_is_not_tried_again_before_the_next_one_is_due(tmp_path, monke
 
     def state():
         point = control.resume_point()
-        return checkpointing.SavedState(integration.u, control.t, point, [], integration.problem)
+        return checkpointing.SavedState(integration.u, control.t, *point, [], integration.problem)
 
     checkpoints = checkpointing.Checkpoints(file, integration, state)
     disk = Disk(monkeypatch)

@@ -10,11 +10,11 @@ from batchkron import KroneckerSum
 from batchkron.errors import NotPhysicalError
 from batchkron.problems import make
 from batchkron.solvers import EvolveStatus, Status, evolve, steppers
+from batchkron.solvers.products import Products
 from batchkron.solvers.steppers import bdf as module
 from batchkron.solvers.steppers.bdf import Bdf
 from batchkron.solvers.steppers.error_scale import ErrorScale
 from batchkron.solvers.steppers.implicit_equation import equation_of
-from batchkron.solvers.steppers.products import Products
 
 
 class Counted:
