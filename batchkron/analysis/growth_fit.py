@@ -336,16 +336,10 @@ def _line(x: Values, y: Values) -> tuple[float, float, float, float]:
 
 def _fit_mode(times: Values, values: Values) -> GrowthFit:
     """Fit exp(γt) (A cos ωt + B sin ωt) + C exp(δt), or its size if no value is negative."""
-    found = fit_mode(times, values)
-    return GrowthFit(
-        *found[:4],
-        "mode",
-        len(times),
-        (float(times[0]), float(times[-1])),
-        _envelope(found.rate, found.height, found.middle),
-        found.curve,
-        found.residual,
-    )
+    numbers, residual, curve, (middle, height) = fit_mode(times, values)
+    between = float(times[0]), float(times[-1])
+    envelope = _envelope(numbers[0], height, middle)
+    return GrowthFit(*numbers, "mode", len(times), between, envelope, curve, residual)
 
 
 def _envelope(rate: float, height: float, at: float = 0.0) -> Callable[[ArrayLike], Values]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy  # which loads scipy.optimize and scipy.special on first use
@@ -35,24 +35,12 @@ _MAX_ERROR = 0.25  # largest standard error, relative to √(γ² + ω²); chose
 _SAME = 1e-6  # two answers that differ by less than this share are the same: iterations end early
 
 
-class Mode(NamedTuple):
-    """The fit of exp(γt) (A cos ωt + B sin ωt) + C exp(δt), or of its size.
-
-    ``rate``, ``frequency``, ``rate_scatter``, ``frequency_scatter``: γ and ω ≥ 0 with their
-      standard errors.
-    ``residual``: root mean square of fit minus values, relative to that of the values.
-    ``curve``: the fit as a function of time.
-    ``middle``, ``height``: a time, and the logarithm of the wave's amplitude there.
-    """
-
-    rate: float
-    frequency: float
-    rate_scatter: float
-    frequency_scatter: float
-    residual: float
-    curve: Callable[[Any], Values]
-    middle: float
-    height: float
+Mode: TypeAlias = tuple[
+    tuple[float, float, float, float], float, Callable[[Any], Values], tuple[float, float]
+]
+"""The fit of exp(γt) (A cos ωt + B sin ωt) + C exp(δt), or of its size: γ and ω ≥ 0 with their
+standard errors; the root mean square of fit minus values, relative to that of the values; the fit
+as a function of time; and a time with the logarithm of the wave's amplitude there."""
 
 
 class _Answer(NamedTuple):
@@ -330,7 +318,7 @@ def _described(
     amplitude = math.hypot(*best.amplitudes[:2])
     height = math.log(amplitude) + math.log(peak) - abs(float(best.parameters[0]))
     size = float(np.sqrt(np.mean(y * y)))
-    return Mode(rate, frequency, first, second, residual / size, fitted, middle, height)
+    return (rate, frequency, first, second), residual / size, fitted, (middle, height)
 
 
 def _correlation(rest: Values) -> float:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from batchkron.arrays import on_host_layout
-from batchkron.backends import Backend
-from batchkron.distributed.communication.communicator import Communicator
-from batchkron.distributed.exchanges.exchange import Exchange, Views
+from batchkron.distributed.exchanges.exchange import Views
 from batchkron.distributed.operator import DistributedFactors, Ranks
 from batchkron.distributed.products.sum_plan import Stage, make_sum_plan
 from batchkron.distributed.vectors.layout import Layout
@@ -60,18 +58,52 @@ class DistributedSum(DistributedFactors):
         memory = [space[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
         vectors, first = [x.reshape(-1), *memory[:last]], y.reshape(-1)
         sums = [memory[2 * last] if apart else first, *memory[last : 2 * last]]
-        scratch = memory[-2], memory[-1]
-        move = _Move(self.communicator, self._backend, outer, inner, scratch)
+        move = partial(self._move, outer=outer, inner=inner, scratch=memory[-2:])
         for k in range(last):
-            move.there(stages[k], vectors[k], vectors[k + 1])
+            move(stages[k], vectors[k], vectors[k + 1])
         for k in range(last, -1, -1):
             if k < last:
-                move.back(stages[k], sums[k + 1], sums[k])
+                move(stages[k], sums[k + 1], sums[k], back=True)
             before = outer * (parts[k] // max(self._pieces[k].shape[0], 1))
             adds = k < last or (accumulate and not apart)
             self._pieces[k]._run(vectors[k], sums[k], before, inner, alpha, adds)
         if apart:
             first += sums[0]
+
+    def _move(
+        self,
+        stage: Stage,
+        source: Array,
+        target: Array,
+        *,
+        outer: int,
+        inner: int,
+        scratch: Sequence[Array],
+        back: bool = False,
+    ) -> None:
+        """Bring vectors from the order of elements of one stage to that of the next, or back."""
+        exchange, rank = stage.exchange, self.communicator.rank
+        assert exchange is not None
+        width = exchange.sources[rank + 1] - exchange.sources[rank]
+        part = exchange.targets[rank + 1] - exchange.targets[rank]
+        ends: list[tuple[tuple[int, ...], list[int]]] = [
+            ((outer, width, exchange.moved, inner), exchange.send_counts(rank)),
+            ((outer, part, inner), exchange.receive_counts(rank)),
+        ]
+        ways: list[Callable[[int, Array, Array], Views]] = [exchange.pack, exchange.unpack]
+        if back:
+            ends.reverse()
+            ways = [exchange.pack_back, exchange.unpack_back]
+        (before, sends), (after, receives) = ends
+        sent, received = scratch[0][: source.size], scratch[1][: target.size]
+        self._copy(ways[0], source.reshape(before), sent)
+        counts = [[outer * inner * count for count in own] for own in (sends, receives)]
+        self.communicator.alltoallv(sent, counts[0], received, counts[1])
+        self._copy(ways[1], received, target.reshape(after))
+
+    def _copy(self, way: Callable[[int, Array, Array], Views], first: Array, second: Array) -> None:
+        views = way(self.communicator.rank, on_host_layout(first), on_host_layout(second))
+        self._backend.copy_views(views)
 
     def _build_transpose(self) -> DistributedSum:
         return self._like([factor.T for factor in self.factors])
@@ -84,53 +116,3 @@ class DistributedSum(DistributedFactors):
 
     def _like(self, factors: Sequence[Array]) -> DistributedSum:
         return DistributedSum(factors, self.ranks, self.layout.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """Brings vectors from the order of elements of one stage to that of the next, and back."""
-
-    communicator: Communicator
-    backend: Backend
-    outer: int
-    inner: int
-    scratch: tuple[Array, Array]
-
-    def there(self, stage: Stage, source: Array, target: Array) -> None:
-        """Bring vectors to the order of the next stage."""
-        exchange, rank = stage.exchange, self.communicator.rank
-        assert exchange is not None
-        before, after = self._shapes(exchange, rank)
-        sent, received = self.scratch[0][: source.size], self.scratch[1][: target.size]
-        self._copy(exchange.pack, rank, source.reshape(before), sent)
-        sends, receives = self._counts(exchange, rank)
-        self.communicator.alltoallv(sent, sends, received, receives)
-        self._copy(exchange.unpack, rank, received, target.reshape(after))
-
-    def back(self, stage: Stage, source: Array, target: Array) -> None:
-        """Bring vectors from the order of the next stage to that of this one."""
-        exchange, rank = stage.exchange, self.communicator.rank
-        assert exchange is not None
-        before, after = self._shapes(exchange, rank)
-        sent, received = self.scratch[0][: source.size], self.scratch[1][: target.size]
-        self._copy(exchange.pack_back, rank, source.reshape(after), sent)
-        sends, receives = self._counts(exchange, rank)
-        self.communicator.alltoallv(sent, receives, received, sends)
-        self._copy(exchange.unpack_back, rank, received, target.reshape(before))
-
-    def _copy(
-        self, way: Callable[[int, Array, Array], Views], rank: int, first: Array, second: Array
-    ) -> None:
-        self.backend.copy_views(way(rank, on_host_layout(first), on_host_layout(second)))
-
-    def _shapes(self, exchange: Exchange, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the shapes of a rank's part before and after an exchange."""
-        width = exchange.sources[rank + 1] - exchange.sources[rank]
-        part = exchange.targets[rank + 1] - exchange.targets[rank]
-        return (self.outer, width, exchange.moved, self.inner), (self.outer, part, self.inner)
-
-    def _counts(self, exchange: Exchange, rank: int) -> tuple[list[int], list[int]]:
-        """Return the numbers of elements that go to each rank, and come from each."""
-        each = self.outer * self.inner
-        sends, receives = exchange.send_counts(rank), exchange.receive_counts(rank)
-        return [each * count for count in sends], [each * count for count in receives]
