@@ -35,11 +35,11 @@ from batchkron.operators.factored_list.slices import SlicedPlan
 from batchkron.operators.factored_list.stored import StoredPlan, stored_plan
 from batchkron.operators.kronecker_terms import KroneckerTerms
 from batchkron.operators.kronmult_layout import (
-    KronmultLayout,
+    PoolsOf,
     bases_of,
     block_ids,
-    layout_of,
     offsets_of,
+    pools_of_layout,
 )
 from batchkron.operators.recovered_terms import KnownTerms, TermsOfList
 from batchkron.operators.validation import ValidationReport, validate_batch, ways_to_apply
@@ -108,7 +108,7 @@ class BatchedKron(TermsOfList, BlockOperator):
     array([[5., 5., 5., 5.]])
     """
 
-    _layout: KronmultLayout | None = None  # where `update` finds the matrices in one array
+    _pools_of: PoolsOf | None = None  # where `update` finds the matrices in one array
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         spec: BatchSpec,
         tune: bool = False,
         known: KnownTerms | None = None,
-        layout: KronmultLayout | None = None,
+        pools_of: PoolsOf | None = None,
         wanted: PlanName | PlanChoice = "direct",
         direct: Any = None,
     ) -> BatchedKron:
@@ -159,7 +159,7 @@ class BatchedKron(TermsOfList, BlockOperator):
         """
         operator = cls.__new__(cls)
         operator._prepare(spec, tune, wanted, direct)
-        operator._known, operator._layout = known or operator._known, layout
+        operator._known, operator._pools_of = known or operator._known, pools_of
         return operator
 
     def _prepare(
@@ -260,7 +260,7 @@ class BatchedKron(TermsOfList, BlockOperator):
                 direct = self._plan if self._choice.listing is None else None
                 with building_on(self._backend):
                     other = BatchedKron._from_spec(
-                        self._spec, self._tune, self._known, self._layout, name, direct
+                        self._spec, self._tune, self._known, self._pools_of, name, direct
                     )
                 other._relatives[f"plan {self._choice.wanted}"] = self
                 self._relatives[kind] = other
@@ -271,7 +271,7 @@ class BatchedKron(TermsOfList, BlockOperator):
             self._spec,
             self._tune,
             replace(self._known),  # a copy: the two operators may be updated differently
-            self._layout,
+            self._pools_of,
             self._choice.without_steps(),
         )
 
@@ -395,12 +395,12 @@ class BatchedKron(TermsOfList, BlockOperator):
             matrix_offsets = offsets_of(matrix_offsets, base, itemsize, "matrix_offsets", 2)
             x_offsets = offsets_of(x_offsets, x_base, itemsize, "x_offsets", 1)
             y_offsets = offsets_of(y_offsets, y_base, itemsize, "y_offsets", 1)
-        layout, ids = layout_of(matrices, lda, matrix_offsets, n)
-        size = layout.size ** ids.shape[1]
+        pools_of, ids = pools_of_layout(matrices, lda, matrix_offsets, n)
+        size = int(n) ** ids.shape[1]
         places = block_ids(x_offsets, "x_offsets", size), block_ids(y_offsets, "y_offsets", size)
         with building_on(backend_for(array_module(matrices))):
-            made = cls(layout.pools(matrices), ids, *places, **options)
-        made._layout = layout
+            made = cls(pools_of(matrices), ids, *places, **options)
+        made._pools_of = pools_of
         return made
 
     @property
@@ -462,8 +462,8 @@ class BatchedKron(TermsOfList, BlockOperator):
             If a dtype cannot be converted to the operator's; again nothing has changed.
         """
         pools, weights = native_entries(pools, "pools"), native(weights, "weights")
-        if self._layout is not None and getattr(pools, "ndim", 3) < 3:
-            pools = self._layout.pools(pools)  # type: ignore[arg-type]
+        if self._pools_of is not None and getattr(pools, "ndim", 3) < 3:
+            pools = self._pools_of(pools)  # type: ignore[arg-type]
         spec = self._spec
         new_pools, new_weights = list(spec.pools), spec.weights
         if pools is not None:
@@ -526,7 +526,7 @@ class BatchedKron(TermsOfList, BlockOperator):
 
     def _build_on(self, device: str) -> BatchedKron:
         return BatchedKron._from_spec(
-            self._spec, self._tune, self._known, self._layout, self._choice
+            self._spec, self._tune, self._known, self._pools_of, self._choice
         )
 
     def _stored_plan(self) -> StoredPlan | None:

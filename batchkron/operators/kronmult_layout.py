@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,43 +14,19 @@ from batchkron.arrays import to_host
 from batchkron.spec.batch import index_array
 from batchkron.spec.kron import Array
 
-__all__ = ["KronmultLayout", "bases_of", "block_ids", "layout_of", "offsets_of"]
+__all__ = ["PoolsOf", "bases_of", "block_ids", "offsets_of", "pools_of_layout"]
 
 Ids = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class KronmultLayout:
-    """Where the distinct matrices of each mode are in one array of numbers.
-
-    ``offsets`` (tuple of ndarray of int64, each (matrices_k,)): where the matrices begin; entry (i,
-      j) is lda · j + i further.
-    ``size``, ``lda``: n, and the leading dimension.
-    ``length``: the number of elements of the array.
-    """
-
-    offsets: tuple[Ids, ...]
-    size: int
-    lda: int
-    length: int
-
-    def pools(self, matrices: ArrayLike) -> list[Array]:
-        """Return the pools of matrices, one (matrices_k, n, n) per mode."""
-        values = _elements(matrices)
-        if len(values) != self.length:
-            raise ValueError(
-                f"matrices has {len(values)} elements; expected {self.length}, as when the "
-                "operator was built"
-            )
-        steps = np.arange(self.size)
-        inside = steps[:, None] + self.lda * steps[None, :]
-        return [values[first[:, None, None] + inside] for first in self.offsets]
+PoolsOf: TypeAlias = Callable[[ArrayLike], list[Array]]
+"""Returns the pools of matrices in one array of numbers, one (matrices_k, n, n) per mode."""
 
 
-def layout_of(
+def pools_of_layout(
     matrices: ArrayLike, lda: int | None, offsets: ArrayLike, n: int
-) -> tuple[KronmultLayout, Ids]:
-    """Return the layout of distinct matrices, and the number in its pool of each one.
+) -> tuple[PoolsOf, Ids]:
+    """Return what finds the distinct matrices of each mode, and the number in its pool of each one.
 
     Matrices are (elements,), or (rows, columns), whose rows are the leading dimension if ``lda`` is
     None; offsets (products, modes). The text of an error names the first wrong entry.
@@ -76,7 +52,22 @@ def layout_of(
     ids = np.empty(places.shape, np.int64)
     for k, (_, numbers) in enumerate(found):
         ids[:, k] = numbers
-    return KronmultLayout(tuple(first for first, _ in found), size, leading, length), ids
+    return partial(_pools, [first for first, _ in found], size, leading, length), ids
+
+
+def _pools(
+    offsets: Sequence[Ids], size: int, lda: int, length: int, matrices: ArrayLike
+) -> list[Array]:
+    """Return the pools of matrices that begin at offsets; entry (i, j) is lda · j + i further."""
+    values = _elements(matrices)
+    if len(values) != length:
+        raise ValueError(
+            f"matrices has {len(values)} elements; expected {length}, as when the operator was "
+            "built"
+        )
+    steps = np.arange(size)
+    inside = steps[:, None] + lda * steps[None, :]
+    return [values[first[:, None, None] + inside] for first in offsets]
 
 
 def block_ids(offsets: ArrayLike, name: str, size: int) -> Ids:

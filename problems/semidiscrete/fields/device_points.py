@@ -52,7 +52,7 @@ class PointsOnDevice:
         back = repeated(_in_place(transform.coefficients), (count, unknowns), dtype)
         for function, groups, inner in members:
             of_points = _function_of_points(function, points, time, transform.device)
-            product = repeated(_Product(of_points, back, count), (count, unknowns), dtype)
+            product = repeated(_product(of_points, back), (count, unknowns), dtype)
             parts.append((product, groups, inner))
         to_points = repeated(_in_place(transform.values), (unknowns, count), dtype)
         work = _Sum(to_points, parts, count)
@@ -84,16 +84,15 @@ def _in_place(function: Callable[[Values, Values], Values]) -> Callable[[Any, An
     return work
 
 
-class _Product:
-    """Coefficients of F from values of the state."""
+def _product(
+    function: Callable[[Values], Values], back: Callable[[Values, Values], object]
+) -> Callable[[Any, Any], None]:
+    """Return a function that writes coefficients of F from values of the state."""
 
-    def __init__(
-        self, function: Callable[[Values], Values], back: Callable[..., Any], count: int
-    ) -> None:
-        self._function, self._back, self._count = function, back, count
+    def work(values: Values, out: Values) -> None:
+        back(array_module(values).ascontiguousarray(function(values)), out)
 
-    def __call__(self, values: Values, out: Values) -> None:
-        self._back(array_module(values).ascontiguousarray(self._function(values)), out)
+    return work
 
 
 class _Sum:
