@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,9 +16,9 @@ from batchkron.storage.document import MAX_ATTRIBUTE_BYTES, Document, Value, che
 from batchkron.storage.file_errors import translated
 from batchkron.storage.formats import LOADERS
 from batchkron.storage.guarded_reader import (
-    ReadMonitor,
     check_signature,
     decode_text,
+    ignore,
     opened,
     read_numbers,
     refusing_names,
@@ -42,13 +42,17 @@ _READ_ITEM_BYTES = 8  # an element once it is read: all become int64 or float64
 
 
 def read_foreign(
-    path: str, limits: Limits, names: Sequence[str], monitor: ReadMonitor | None = None
+    path: str,
+    limits: Limits,
+    names: Sequence[str],
+    sized: Callable[[int], object] = ignore,
+    reaches: Callable[[str], object] = ignore,
 ) -> Document:
     """Read some objects of an HDF5 file's root group in this process and close the file.
 
     ``names``: names of the objects; ``*`` stands for any characters. Other objects are not looked
       at, and those that are missing are left out.
-    ``monitor``: callbacks before each place that is read.
+    ``sized``, ``reaches``: as of `read_guarded`.
 
     Result: without attributes. Its datasets have the objects' names with underscores for spaces:
     int64 for integers of 32 and 64 bits, float64 for floating-point numbers of 32 and 64 bits, a
@@ -57,19 +61,18 @@ def read_foreign(
     batchkron's own formats, or one of the objects is damaged, too large or of another kind; the
     text names it. `OSError` if the file cannot be opened.
     """
-    monitor = monitor or ReadMonitor()
     datasets: dict[str, Value] = {}
-    with opened(path, check_signature, monitor) as (file, size):
+    with opened(path, check_signature, reaches) as (file, size):
         _refuse_family(path, file)
         walk = Walk(path, limits)
         found = dict(_find(walk, h5g.open(file.id, b"/"), names))
         entries = {k: entry for k, entry in found.items() if isinstance(entry, DatasetEntry)}
         _check_sizes(walk, entries, size)
-        monitor.sized(sum(map(_memory_bytes, entries.values())))
+        sized(sum(map(_memory_bytes, entries.values())))
         for name, item in found.items():
             if isinstance(item, DatasetEntry):
                 place = f"dataset '{item.path}'"
-                monitor.reaches(place)
+                reaches(place)
                 with translated(path, place):
                     datasets[name] = _read_dataset(path, item)
             else:

@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import h5py
@@ -38,18 +37,8 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MAX_ATTRIBUTES = 64  # of the root group; far more than any of the formats has
 
 
-@dataclass(frozen=True)
-class ReadMonitor:
-    """Callbacks of a guarded reader: for limits on memory, and to name the place of a crash.
-
-    ``sized``: called, before any dataset is read, with what all of them will take in memory, in
-      bytes.
-    ``reaches``: called with the description of a place ("dataset 'initial'") before that place is
-      read.
-    """
-
-    sized: Callable[[int], None] = lambda size: None
-    reaches: Callable[[str], None] = lambda place: None
+def ignore(what: object) -> None:
+    """Do nothing: the callback of a reader whom nobody watches."""
 
 
 def open_regular(path: str) -> BinaryIO:
@@ -69,29 +58,35 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def read_guarded(
-    path: str, limits: Limits, expected: str | None, monitor: ReadMonitor | None = None
+    path: str,
+    limits: Limits,
+    expected: str | None,
+    sized: Callable[[int], object] = ignore,
+    reaches: Callable[[str], object] = ignore,
 ) -> Document:
     """Read a whole file of the family in this process and close it.
 
     ``expected``: the format that the file must have; None accepts all of the family.
-    ``monitor``: callbacks before each place that is read.
+    ``sized``: called, before any dataset is read, with what all of them will take in memory, in
+      bytes.
+    ``reaches``: called with the description of a place ("dataset 'initial'") before that place is
+      read.
 
     Result: its hash agrees with the one that the file declares; its arrays are read-only. Raises
     `ProblemFileError` if any check fails; the text names the offending place. `OSError` if it
     cannot be opened.
     """
-    monitor = monitor or ReadMonitor()
-    with opened(path, _check_superblock, monitor) as (file, size):
+    with opened(path, _check_superblock, reaches) as (file, size):
         attributes = _read_format(path, file, expected)
         entries = inspect_datasets(path, file, limits, size)
-        monitor.sized(sum(entry.memory_bytes for entry in entries))
+        sized(sum(entry.memory_bytes for entry in entries))
         datasets = {}
         for entry in entries:
             place = f"dataset '{entry.path}'"
-            monitor.reaches(place)
+            reaches(place)
             with translated(path, place):
                 datasets[entry.path] = _read_dataset(path, entry)
-        monitor.reaches("the end of the file")
+        reaches("the end of the file")
     return _verified(path, attributes, datasets)
 
 
@@ -107,13 +102,15 @@ def read_attributes_guarded(path: str) -> dict[str, Attribute]:
 
 @contextlib.contextmanager
 def opened(
-    path: str, check: Callable[[str, BinaryIO, int], object], monitor: ReadMonitor = ReadMonitor()
+    path: str,
+    check: Callable[[str, BinaryIO, int], object],
+    reaches: Callable[[str], object] = ignore,
 ) -> Iterator[tuple[Any, int]]:
     """Open an HDF5 file whose beginning passes a check; yield it as h5py's object, and its size."""
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         check(path, stream, size)
-        monitor.reaches("the structure of the file")
+        reaches("the structure of the file")
         with translated(path, "the structure of the file"), h5py.File(stream, "r") as file:
             yield file, size
 

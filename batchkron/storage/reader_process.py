@@ -28,7 +28,7 @@ if __name__ == "__main__":
 from batchkron.errors import ProblemFileError
 from batchkron.storage.document import Document
 from batchkron.storage.foreign import MAX_OBJECTS, read_foreign
-from batchkron.storage.guarded_reader import ReadMonitor, read_attributes_guarded, read_guarded
+from batchkron.storage.guarded_reader import read_attributes_guarded, read_guarded
 from batchkron.storage.inspection import Limits
 from batchkron.storage.reader_messages import (
     array_bytes,
@@ -83,19 +83,20 @@ def answer(outgoing: BinaryIO, request: dict[str, Any]) -> None:
       of another program's file); names, of the objects in a foreign file; content_bytes, the limit
       on the content; seconds, the limit on processor time; stop_seconds, that on wall-clock time.
     """
-    monitor = ReadMonitor(
-        sized=_limit_memory, reaches=lambda place: send(outgoing, {"reaches": place})
-    )
+
+    def reaches(place: str) -> None:
+        send(outgoing, {"reaches": place})
+
     path = request["path"]
     try:
         if request["want"] == "attributes":
             document = Document(read_attributes_guarded(path), {})
         elif request["want"] == "foreign":
             limits = Limits(request["content_bytes"], MAX_OBJECTS)
-            document = read_foreign(path, limits, request["names"], monitor)
+            document = read_foreign(path, limits, request["names"], _limit_memory, reaches)
         else:
             limits = Limits(request["content_bytes"])
-            document = read_guarded(path, limits, request["expected"], monitor)
+            document = read_guarded(path, limits, request["expected"], _limit_memory, reaches)
             if request["want"] == "check":
                 document = Document(document.attributes, {})
     except MemoryError:

@@ -37,9 +37,9 @@ def program(tmp_path, monkeypatch):
         script.write_text(
             "import os, signal, numpy as np\n"
             "import batchkron.storage.reader_process as process\n"
-            "def read_guarded(path, limits, expected, monitor):\n"
-            "    monitor.sized(8)\n"
-            "    monitor.reaches(\"dataset 'u'\")\n"
+            "def read_guarded(path, limits, expected, sized, reaches):\n"
+            "    sized(8)\n"
+            "    reaches(\"dataset 'u'\")\n"
             f"{textwrap.indent(code, '    ')}\n"
             "process.read_guarded = read_guarded\n"
             "process.main()\n"
