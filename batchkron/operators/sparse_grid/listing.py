@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from batchkron.operators.couplings import Ids, narrow
 from batchkron.operators.sparse_grid.added_cells import extended
 from batchkron.operators.sparse_grid.order import Cells, sweep_orders
-from batchkron.operators.sparse_grid.schedule import Branch, Stage, Sweep, needed_sweeps
+from batchkron.operators.sparse_grid.schedule import Stage, Sweep, needed_sweeps
 from batchkron.operators.sparse_grid.spec import SweepSpec
 from batchkron.spec.kron import Array
 from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
@@ -145,26 +145,24 @@ class SweepListing:
         All sweeps that read x itself go into one step at the end, together with the last lower
         part: that step then writes each block of y only once.
         """
-        lowers = [branch for branch in stage.branches if branch.part == "lower"]
-        for branch in stage.branches:
-            if branch.part == "upper":
-                between = self._between(branch.rest.needed, free)
-                self._append(between, False, [self._part(branch.sweep, x, between)])
-                self._emit(branch.rest, between, y, between.stop, adds)
-                adds = True
-        for branch in lowers[:-1]:
-            self._append(y, adds, [self._lower(branch, x, y, free)])
+        for sweep, rest in stage.uppers:
+            between = self._between(rest.needed, free)
+            self._append(between, False, [self._part(sweep, x, between)])
+            self._emit(rest, between, y, between.stop, adds)
             adds = True
-        parts = [self._lower(branch, x, y, free) for branch in lowers[-1:]]
+        for lower in stage.lowers[:-1]:
+            self._append(y, adds, [self._lower(*lower, x, y, free)])
+            adds = True
+        parts = [self._lower(*lower, x, y, free) for lower in stage.lowers[-1:]]
         parts += [self._part(sweep, x, y) for sweep in stage.sweeps]
         if parts:
             self._append(y, adds, parts)
 
-    def _lower(self, branch: Branch, x: _Vector, y: _Vector, free: int) -> SweepPart:
+    def _lower(self, sweep: Sweep, rest: Stage, x: _Vector, y: _Vector, free: int) -> SweepPart:
         """Append the steps that compute the input of a lower part, and return that part."""
-        between = self._between(branch.rest.made, free)
-        self._emit(branch.rest, x, between, between.stop, False)
-        return self._part(branch.sweep, between, y)
+        between = self._between(rest.made, free)
+        self._emit(rest, x, between, between.stop, False)
+        return self._part(sweep, between, y)
 
     def _between(self, cells: Array, free: int) -> _Vector:
         """Return a new vector in the scratch memory, with the marked cells."""

@@ -17,7 +17,7 @@ from batchkron.operators.sparse_grid.fibres import Edges
 from batchkron.operators.sparse_grid.order import Cells, SweepOrder
 from batchkron.operators.sparse_grid.spec import SweepSpec
 
-__all__ = ["Branch", "MatrixSums", "Stage", "Sweep", "needed_sweeps", "passed"]
+__all__ = ["MatrixSums", "Stage", "Sweep", "needed_sweeps", "passed"]
 
 ModeMatrix: TypeAlias = tuple[int, int]  # a mode, and the number of its matrix
 Mask: TypeAlias = NDArray[np.bool_]  # one entry per cell
@@ -57,10 +57,11 @@ class Sweep(NamedTuple):
 
 @dataclass
 class Stage:
-    """The work that computes one vector from another: the sum of sweeps and branches.
+    """The work that computes one vector from another: the sum of sweeps and parts of split modes.
 
     ``sweeps``: sweeps along modes that are not split.
-    ``branches``: upper and lower parts of split modes, each with the stage of the remaining modes.
+    ``uppers``, ``lowers`` (list of (Sweep, Stage)): the upper sweeps of split modes, each with the
+      stage of the remaining modes, which follows it; and the lower ones, whose stages precede them.
     ``needed``, ``made`` (ndarray of bool, (cells,)): cells of the input vector that are read, and
       of the output vector that are written.
     """
@@ -68,15 +69,13 @@ class Stage:
     needed: Mask
     made: Mask
     sweeps: list[Sweep] = field(default_factory=list)
-    branches: list[Branch] = field(default_factory=list)
+    uppers: list[tuple[Sweep, Stage]] = field(default_factory=list)
+    lowers: list[tuple[Sweep, Stage]] = field(default_factory=list)
 
-
-class Branch(NamedTuple):
-    """A part of a split mode: the upper sweep before the modes in ``rest``, the lower after."""
-
-    part: Part
-    sweep: Sweep
-    rest: Stage
+    @property
+    def is_empty(self) -> bool:
+        """Whether it computes nothing."""
+        return not (self.sweeps or self.uppers or self.lowers)
 
 
 _Node: TypeAlias = tuple[list[Sweep], list[tuple[Sweep, Sweep, "_Node"]]]
@@ -106,9 +105,10 @@ def needed_sweeps(
 def passed(stage: Stage) -> Mask:
     """Return a mask of all cells that the vectors between a stage's sweeps have."""
     cells = np.zeros_like(stage.needed)
-    for branch in stage.branches:
-        cells |= branch.rest.needed if branch.part == "upper" else branch.rest.made
-        cells |= passed(branch.rest)
+    for _, rest in stage.uppers:
+        cells |= rest.needed | passed(rest)
+    for _, rest in stage.lowers:
+        cells |= rest.made | passed(rest)
     return cells
 
 
@@ -210,9 +210,9 @@ class _Stages:
         if not len(sweep.edges.inputs):
             return
         rest = self.stage(child, _marked(sweep.edges.outputs, wanted), wanted)
-        if rest.sweeps or rest.branches:
+        if not rest.is_empty:
             sweep = sweep.where(rest.needed[sweep.edges.outputs])
-            stage.branches.append(Branch("upper", sweep, rest))
+            stage.uppers.append((sweep, rest))
             stage.needed[sweep.edges.inputs] = True
             stage.made |= rest.made
 
@@ -222,9 +222,9 @@ class _Stages:
         if not len(sweep.edges.inputs):
             return
         rest = self.stage(child, given, _marked(sweep.edges.inputs, given))
-        if rest.sweeps or rest.branches:
+        if not rest.is_empty:
             sweep = sweep.where(rest.made[sweep.edges.inputs])
-            stage.branches.append(Branch("lower", sweep, rest))
+            stage.lowers.append((sweep, rest))
             stage.needed |= rest.needed
             stage.made[sweep.edges.outputs] = True
 

@@ -8,7 +8,7 @@ the cell's ancestors only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +31,10 @@ ChannelKind: TypeAlias = Literal["value", "integral", "neutral"]
 _MAX_DEPTH = 4
 
 
-class Channel(NamedTuple):
-    """One function that `PointMap` computes from several given ones g_c.
-
-    ``kind`` ({"value", "integral", "neutral"}): "value": g = Σ w_c g_c. "integral": the
-      antiderivative of g with mean 0. "neutral": the same of g minus its mean.
-    ``weights``: the w_c.
-    """
-
-    kind: ChannelKind
-    weights: tuple[float, ...]
+Channel: TypeAlias = tuple[ChannelKind, tuple[float, ...]]
+"""One function that `PointMap` computes from several given ones g_c: its kind, and the weights w_c.
+"value": g = Σ w_c g_c. "integral": the antiderivative of g with mean 0. "neutral": the same of g
+minus its mean."""
 
 
 class PointMap:
@@ -63,7 +57,7 @@ class PointMap:
         self._points = CellPoints(axis, level, degree)
         if device == "cpu":
             depths = _depths(level)
-            mix = np.array([channel.weights for channel in channels])
+            mix = np.array([weights for _, weights in channels])
             self._mix: Values | None = mix
             self._factor = 1.0  # of the given function, where it is the only one
             if mix.shape == (1, 1):
@@ -73,8 +67,8 @@ class PointMap:
             self._edges = self._edge_sum(axis).to(device)
         self._is_host = device == "cpu"
         # The antiderivative of a multiwavelet has the mean 0, but for piecewise constants.
-        kinds = [channel.kind for channel in channels]
-        self._centred = [r for r, kind in enumerate(kinds) if degree == 0 and kind != "value"]
+        kinds = enumerate(kind for kind, _ in channels)
+        self._centred = [r for r, kind in kinds if degree == 0 and kind != "value"]
         self._weights = on_device(gauss_rule(self._points.count)[1] / 2, device)
 
     @staticmethod
@@ -129,7 +123,7 @@ class PointMap:
         for depth in depths:
             small = Axis(axis.name, 0.0, axis.length / (1 << level))
             is_last = level + depth == self._level
-            made = [self._matrix(small, depth, level, c.kind, is_last) for c in self._channels]
+            made = [self._matrix(small, depth, level, kind, is_last) for kind, _ in self._channels]
             groups.append((1 << level, np.stack(made)))
             level += depth
         return groups
@@ -182,7 +176,7 @@ class PointMap:
             np.concatenate(children),
             before=1,
             behind=1,
-            num_inputs=len(self._channels[0].weights) * cells,
+            num_inputs=len(self._channels[0][1]) * cells,
         )
 
     def _by_level(self, axis: Axis, kind: ChannelKind) -> list[Values]:

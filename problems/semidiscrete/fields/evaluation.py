@@ -14,7 +14,7 @@ from batchkron.arrays import array_module
 from batchkron.errors import NotPhysicalError
 from batchkron.operators import on_device
 
-from ...discretization.fields.point_map import Channel, ChannelKind, PointMap
+from ...discretization.fields.point_map import ChannelKind, PointMap
 from ...discretization.fields.points import CellPoints
 from ...discretization.parts import Masses
 from ...grids.degrees import Degree, of_each_axis
@@ -273,8 +273,8 @@ class FieldEvaluation:
         for (kind, *_), group, own in zip(channels, self._group_of_channel, combined, strict=True):
             whole = np.zeros((len(self._groups), len(own)))
             whole[group] = own
-            made.append(Channel(kind, tuple(whole.ravel().tolist())))
-        self._mixed = np.array([channel.weights for channel in made])
+            made.append((kind, tuple(whole.ravel().tolist())))
+        self._mixed = np.array([weights for _, weights in made])
         self._map = PointMap(points.axis, level, points.degree, made, device)
 
     def _use_grid(self, grid: SparseGrid) -> None:

@@ -5,15 +5,15 @@ import pytest
 
 from batchkron.problems import Axis
 from batchkron.problems.discretization.fields import point_map
-from batchkron.problems.discretization.fields.point_map import Channel, PointMap, grouped_cells
+from batchkron.problems.discretization.fields.point_map import PointMap, grouped_cells
 from batchkron.problems.discretization.fields.points import CellPoints
 
 X = Axis("x", -1.0, 2.0)
 CHANNELS = [
-    Channel("value", (1.0, 0.0)),
-    Channel("neutral", (2.0, -0.5)),
-    Channel("integral", (0.0, 0.7)),
-    Channel("neutral", (0.0, -0.5)),
+    ("value", (1.0, 0.0)),
+    ("neutral", (2.0, -0.5)),
+    ("integral", (0.0, 0.7)),
+    ("neutral", (0.0, -0.5)),
 ]
 
 
