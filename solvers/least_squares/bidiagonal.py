@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,19 +63,9 @@ def _divided(rows: Vector, lengths: Numbers) -> Vector:
     return scaled(rows, _inverse(lengths))
 
 
-@dataclass
-class Estimates:
-    """Norms that a recurrence knows of each system, in the units of its `Bidiagonal`.
-
-    ``residual`` is ‖b - A x‖, ``damped`` (‖b - A x‖² + damp² ‖x‖²)^½, ``normal`` that of
-    A* (b - A x) - damp² x; ``operator`` is ‖A‖, ``condition`` its condition number.
-    """
-
-    residual: Numbers
-    damped: Numbers
-    normal: Numbers
-    operator: Numbers
-    condition: Numbers
+Estimates: TypeAlias = tuple[Numbers, Numbers, Numbers, Numbers]
+"""What a recurrence knows of each system, in the units of its `Bidiagonal`: the norms
+(‖b - A x‖² + damp² ‖x‖²)^½, ‖A* (b - A x) - damp² x‖ and ‖A‖, and A's condition number."""
 
 
 class Recurrence(Protocol):

@@ -141,13 +141,13 @@ class _Solve:
     ) -> NDArray[np.int64]:
         """Return why systems stop now, -1 for those that go on."""
         request, eps = self.request, float(np.finfo(self.b.dtype).eps)
+        damped, normal, operator, condition = found
         share = bases.unit_b / self.norm_b[self._active]  # of the first residual in b
-        image = found.operator * norms_of(recurrence.x) * share
-        residual = found.damped * share
-        normal = found.normal / (found.operator * found.damped)
-        normal = np.where(found.damped > 0, normal, 0.0)
+        image = operator * norms_of(recurrence.x) * share
+        residual = damped * share
+        normal = np.where(damped > 0, normal / (operator * damped), 0.0)
         codes = np.full(len(image), -1)
-        singular = 1.0 / found.condition
+        singular = 1.0 / condition
         codes[singular <= eps] = _ILL_CONDITIONED + _EPS
         codes[normal <= eps] = _LEAST_SQUARES + _EPS
         codes[residual <= eps * (1.0 + image)] = _CONSISTENT + _EPS
@@ -169,8 +169,9 @@ class _Solve:
         """Keep what systems have that stop."""
         active = self._active
         if found is not None:
-            self.operator[active] = found.operator * bases.unit_A
-            self.condition[active] = found.condition
+            _, _, operator, condition = found
+            self.operator[active] = operator * bases.unit_A
+            self.condition[active] = condition
         ended = codes >= 0
         if not ended.any():
             return

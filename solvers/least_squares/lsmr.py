@@ -168,13 +168,7 @@ class _Recurrence(Rows):
         self.operator = np.hypot(self.operator, bases.beta)
         self.largest = np.maximum(self.largest, self.rho_bar)
         self.least = np.minimum(self.least, self.rho_bar)
-        found = Estimates(
-            residual=damped,
-            damped=damped,
-            normal=np.abs(self.zeta_bar),
-            operator=self.operator,
-            condition=self.largest / self.least,
-        )
+        found = damped, np.abs(self.zeta_bar), self.operator, self.largest / self.least
         self.operator = np.hypot(self.operator, bases.alpha)
         return found
 

@@ -175,13 +175,8 @@ class _Recurrence(Rows):
         self.damping = np.hypot(self.damping, psi)
         self.operator = np.hypot(np.hypot(self.operator, bases.beta), self.damp)
         damped = np.hypot(self.phi_bar, self.damping)
-        found = Estimates(
-            residual=np.sqrt(np.maximum(damped**2 - (self.damp * norms_of(self.x)) ** 2, 0.0)),
-            damped=damped,
-            normal=bases.alpha * np.abs(c * self.phi_bar),
-            operator=self.operator,
-            condition=self.operator * self.inverse,
-        )
+        normal = bases.alpha * np.abs(c * self.phi_bar)
+        found = damped, normal, self.operator, self.operator * self.inverse
         self.operator = np.hypot(self.operator, bases.alpha)
         return found
 
