@@ -6,27 +6,45 @@ The kernel's contract is in ``csrc/cuda/kron/registers/kernel.cuh``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from functools import lru_cache
 from itertools import product
 from types import SimpleNamespace
+from typing import ClassVar
 
-from batchkron.backends.cuda.estimates import Count
+from batchkron.backends.cuda.estimates import (
+    NANOSECOND,
+    Count,
+    ceil_div,
+    moving,
+    share_of_memory,
+    slowest,
+    warps_of,
+)
 from batchkron.backends.cuda.kernel import Kernel, LaunchShape
 from batchkron.backends.cuda.kron.kernel import KronFamily
-from batchkron.backends.cuda.kron.registers.cost import CONSTANTS, register_seconds, register_work
-from batchkron.backends.cuda.kron.registers.passes import RegisterPass, staged_elements
+from batchkron.backends.cuda.kron.registers.passes import RegisterPass, ThreadAxis, staged_elements
 from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
     fits,
+    is_in_cache,
     may_be_constant,
     may_be_held,
     planner_of,
+    tile_planner,
     tiles_of,
     usual_variants,
     variant_of_few_tiles,
 )
-from batchkron.backends.cuda.runtime.hardware import REGISTER_FILE, DeviceLimits, resident_blocks
+from batchkron.backends.cuda.runtime.hardware import (
+    LINE,
+    REGISTER_FILE,
+    SECTOR,
+    WARP,
+    DeviceLimits,
+    resident_blocks,
+)
 from batchkron.backends.cuda.runtime.program import SCALARS, Program, template_type
 from batchkron.backends.cuda.steps import ModeRun
 
@@ -40,13 +58,8 @@ _MAX_SLICES = 64  # largest number of slices of a tile
 _MIN_OTHER_REGISTERS = 16  # registers that a thread needs besides those of its elements
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterTile:
-    """The passes over a tile, the number of buffers in shared memory, and the elements of one."""
-
-    passes: tuple[RegisterPass, ...]
-    buffers: int
-    buffer: int
+_Tile = tuple[tuple[RegisterPass, ...], int, int]
+"""The passes over a tile, the number of buffers in shared memory, and the elements of one."""
 
 
 class Registers(KronFamily):
@@ -54,7 +67,40 @@ class Registers(KronFamily):
 
     name = "registers"
     variant_type = RegisterVariant
-    constants = CONSTANTS
+    constants: ClassVar = {
+        "launch": (1000, "launch of an empty kernel in a CUDA graph"),
+        "factor": (150, "latency of copying one factor to shared memory"),
+        "factor_turn": (100, "one iteration of the loop in which a thread copies a factor"),
+        "constant_line": (100, "latency of 128 bytes of factors from constant memory"),
+        "turn": (
+            120,
+            "one iteration of a thread over the items of a pass: loads, barrier",
+        ),
+        "multiply_add": (0.6, "latency of a multiply-add that depends on the one before"),
+        "tile": (20, "a multiprocessor's time for each tile"),
+        "warp_multiply_add": (
+            0.2,
+            "its time for each multiply-add of a warp and word (4 bytes) of an element",
+        ),
+        "warp_factor": (
+            0.1,
+            "its time for each word of a factor that a warp reads (shared memory)",
+        ),
+        "line": (0.3, "its time for each 128-byte line of the array that a warp touches"),
+        "memory_latency": (2500, "latency of memory, for data that is in no cache"),
+        "memory_rate": (3000, "bandwidth of memory, bytes per nanosecond"),
+        "cache_rate": (5000, "bandwidth of the second-level cache"),
+        "cache_bytes": (
+            7e6,
+            "if this many bytes are read and written, half of them are in the cache",
+        ),
+        "scattered": (
+            0.1,
+            "relative increase of the time of transfers if a warp writes to twice as many "
+            "sectors as its data would fill",
+        ),
+        "sharpness": (1.7, "see `slowest`"),
+    }
 
     def accepts(self, run: ModeRun, device: DeviceLimits) -> bool:
         """Whether the factors are small enough."""
@@ -69,12 +115,63 @@ class Registers(KronFamily):
     def work(
         self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits
     ) -> SimpleNamespace | None:
-        """Count what the kernel of a variant does; None if it does not fit."""
-        return register_work(run, variant, device) if fits(run, variant, device) else None
+        """Count what a kernel does: a thread, and all warps for a tile; None if it does not fit."""
+        if not fits(run, variant, device):
+            return None
+        size, threads = run.itemsize, variant.threads
+        sizes = run.inputs, run.outputs, variant.slices, variant.columns
+        passes, factors, buffers = _counted_tile(*sizes, size, variant.held, is_in_cache(run))
+        constant = may_be_constant(run)
+        factor_bytes = sum(factors) * size
+        shared = buffers + (0 if constant else factor_bytes)
+        blocks = max(1, min(variant.blocks, resident_blocks(shared, device)))
+        tiles = ceil_div(run.L, variant.slices) * ceil_div(run.R, variant.columns)
+        first, last = passes[0], passes[-1]
+        turns = [ceil_div(one.items, threads) for one in passes]
+        products = 4 if run.dtype.kind == "c" else 1  # real multiply-adds of one
+        words = size / 4
+        sectors = _pieces(last.threads, False, run.R, size, SECTOR)
+        return SimpleNamespace(
+            rounds=ceil_div(tiles, device.multiprocessors * blocks),
+            tiles=ceil_div(tiles, device.multiprocessors),
+            factors=0 if constant else len(run.inputs),
+            factor_turns=0 if constant else sum(ceil_div(one, threads) for one in factors),
+            constant_lines=factor_bytes / LINE if constant else 0,
+            turns=sum(turns),
+            multiply_adds=products
+            * sum(turn * one.multiply_adds for turn, one in zip(turns, passes, strict=True)),
+            warp_multiply_adds=math.sqrt(products)
+            * words
+            * sum(one.warps * one.multiply_adds for one in passes),
+            warp_factors=0
+            if constant
+            else words * sum(one.warps * one.factor_elements for one in passes),
+            lines=first.warps * first.inputs * _pieces(first.threads, True, run.R, size, LINE)
+            + last.warps * last.outputs * _pieces(last.threads, False, run.R, size, LINE),
+            moved=run.bytes,
+            scattered=max(0.0, sectors * SECTOR / (min(WARP, last.items) * size) - 1),
+        )
 
     def seconds(self, work: SimpleNamespace, costs: SimpleNamespace) -> Count:
         """Return the estimated seconds of a launch."""
-        return register_seconds(work, costs)
+        share = share_of_memory(work.moved, costs.cache_bytes)
+        latency = costs.turn * work.turns + costs.multiply_add * work.multiply_adds
+        busy = (
+            costs.tile
+            + costs.warp_multiply_add * work.warp_multiply_adds
+            + costs.warp_factor * work.warp_factors
+            + costs.line * work.lines
+        )
+        memory = moving(work.moved, share, costs.memory_rate, costs.cache_rate)
+        memory = memory * (1 + costs.scattered * work.scattered) + costs.memory_latency * share
+        begin = (
+            costs.launch
+            + costs.factor * work.factors
+            + costs.factor_turn * work.factor_turns
+            + costs.constant_line * work.constant_lines
+        )
+        total = begin + slowest(costs.sharpness, work.rounds * latency, work.tiles * busy, memory)
+        return total * NANOSECOND
 
     def kernel(self, run: ModeRun, variant: RegisterVariant, device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
@@ -87,7 +184,7 @@ class Registers(KronFamily):
         shared = planner.shared_bytes(pads, constant)
         resident = max(1, min(variant.blocks, resident_blocks(shared, device)))
         buffers = planner.buffers()
-        tile = RegisterTile(planner.passes(pads), buffers, planner.buffer(pads) if buffers else 0)
+        tile = planner.passes(pads), buffers, planner.buffer(pads) if buffers else 0
         blocks = min(tiles_of(run.L, run.R, variant), resident * device.multiprocessors)
         launch = LaunchShape(blocks, variant.threads, resident, shared)
         return self.made(run, variant, device, _program(run, variant, tile, resident), launch, tile)
@@ -115,6 +212,59 @@ class Registers(KronFamily):
                 pairs = zip(values, now, strict=True)
                 found.append((changed, sum(abs(math.log2(a / b)) for a, b in pairs), values))
         yield from (RegisterVariant(*values) for _, _, values in sorted(found))
+
+
+@lru_cache(maxsize=4096)
+def _counted_tile(
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    slices: int,
+    columns: int,
+    itemsize: int,
+    held: int,
+    cached: bool,
+) -> tuple[tuple[SimpleNamespace, ...], tuple[int, ...], int]:
+    """Return passes, elements of each factor in shared memory, and bytes of buffers."""
+    planner = tile_planner(inputs, outputs, slices, columns, itemsize, held, cached)
+    pads = planner.unpadded()
+    passes = tuple(map(_counted, planner.passes(pads)))
+    factors = tuple(
+        staged_elements((C,), (K,), itemsize) for C, K in zip(inputs, outputs, strict=True)
+    )
+    return passes, factors, planner.shared_bytes(pads, constant=True)
+
+
+def _counted(one: RegisterPass) -> SimpleNamespace:
+    """Return the counts of a pass: items of a tile, and for each its elements and the work."""
+    inputs = elements = math.prod(axis.C for axis in one.registers)
+    multiply_adds = factor_elements = 0
+    for axis in one.registers:
+        if axis.factor >= 0:
+            elements = elements // axis.C * axis.K
+            multiply_adds += elements * axis.C
+            factor_elements += axis.C * axis.K
+    return SimpleNamespace(
+        items=one.items,
+        warps=warps_of(one.items),
+        inputs=inputs,
+        outputs=elements,
+        multiply_adds=multiply_adds,
+        factor_elements=factor_elements,
+        threads=one.threads,
+    )
+
+
+def _pieces(axes: Sequence[ThreadAxis], reads: bool, R: int, itemsize: int, piece: int) -> int:
+    """Return how many aligned pieces of ``piece`` bytes of the array a warp touches at once."""
+    places = [0]
+    for axis in axes:
+        stride = (axis.from_ if reads else axis.to) * (1 if axis.bound == 2 else R)
+        count = min(axis.size, WARP // len(places))
+        if count > 1:
+            places = [n * stride + place for n in range(count) for place in places]
+        if count < axis.size:
+            break
+    return len({place * itemsize // piece for place in places})
 
 
 def _options(run: ModeRun, centre: RegisterVariant) -> list[tuple[int, ...]]:
@@ -148,8 +298,8 @@ def _pass_type(one: RegisterPass) -> str:
     )
 
 
-def _program(run: ModeRun, variant: RegisterVariant, tile: RegisterTile, resident: int) -> Program:
-    scalar = SCALARS[run.dtype]
+def _program(run: ModeRun, variant: RegisterVariant, tile: _Tile, resident: int) -> Program:
+    scalar, (passes, buffers, buffer) = SCALARS[run.dtype], tile
     pairs = zip(run.inputs, run.outputs, strict=True)
     sizes = ", ".join(f"batchkron::FactorSize<{C}, {K}>" for C, K in pairs)
     constants, kind = 0, "Shared"
@@ -157,8 +307,8 @@ def _program(run: ModeRun, variant: RegisterVariant, tile: RegisterTile, residen
         constants, kind = staged_elements(run.inputs, run.outputs, run.itemsize), "Constant"
     R = run.R if run.fixed_columns else 0  # 0: known only when the kernel runs
     shape = variant.slices, variant.columns, R, math.prod(run.inputs), math.prod(run.outputs)
-    room = tile.buffer, tile.buffers, variant.threads, resident
+    room = buffer, buffers, variant.threads, resident
     factors = f"batchkron::{kind}Factors<{scalar}, {sizes}>"
-    what = template_type("RegisterTile", *shape, *room), factors, *map(_pass_type, tile.passes)
+    what = template_type("RegisterTile", *shape, *room), factors, *map(_pass_type, passes)
     expression = template_type("kron_registers", scalar, *what)
     return Program("cuda/kron/registers/kernel.cuh", expression, constants, scalar)

@@ -63,6 +63,16 @@ class RegisterPass:
     registers: tuple[RegisterAxis, ...]
     threads: tuple[ThreadAxis, ...]
 
+    @property
+    def items(self) -> int:
+        """Items of a tile."""
+        return math.prod(axis.size for axis in self.threads)
+
+    @property
+    def held(self) -> int:
+        """Elements that a thread holds."""
+        return math.prod(max(axis.C, axis.K) for axis in self.registers)
+
 
 def staged_elements(inputs: Sequence[int], outputs: Sequence[int], itemsize: int) -> int:
     """Return the elements of shared memory for the factors, as in ``StagedFactors``."""

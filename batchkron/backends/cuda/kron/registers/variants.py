@@ -153,14 +153,11 @@ def _usual_variant(run: ModeRun, planner: TilePlanner, device: DeviceLimits) -> 
     constant, unpadded = may_be_constant(run), planner.unpadded()
     passes = planner.passes(unpadded)
     shared = planner.shared_bytes(unpadded, constant)
-    held = max(
-        math.prod(max(axis.C, axis.K) for axis in one.registers) * run.itemsize // 4
-        for one in passes
-    )
+    held = max(one.held for one in passes) * run.itemsize // 4
     other = 40 if constant else 64  # registers for sums, words of a factor, addresses
     registers = min(MAX_THREAD_REGISTERS, held + other)
     room = max(WARP, REGISTER_FILE // registers // WARP * WARP)
-    items = min(math.prod(axis.size for axis in one.threads) for one in passes)
+    items = min(one.items for one in passes)
     fitting = max(1, resident_blocks(shared, device))
     minimum = (
         _LARGE_BLOCK_THREADS if shared > _LARGE_BLOCK_BYTES else _LARGE_BLOCK_THREADS * 3 // 2
@@ -227,7 +224,7 @@ _UNSHARED_THREADS = 128  # threads of a multiprocessor with one warp on each of 
 
 # Weights that rank the variants of a run, in cycles of a multiprocessor of an H200. They were
 # fitted to 200 kernels so that the fastest variant comes first; they are no estimates of time (for
-# these see `cost`).
+# these see `family`).
 _TILE_OVERHEAD = 200  # for each tile
 _PASS_OVERHEAD = 280  # for each pass
 _ITEM_OVERHEAD = 71  # for each item that a thread works on
@@ -261,7 +258,7 @@ def _ways(run: ModeRun, device: DeviceLimits) -> Iterator[tuple[float, RegisterV
         if shared > device.shared_bytes or rounds > _MAX_TILE_ROUNDS:
             continue
         passes = planner.passes(planner.unpadded())
-        holding = max(map(_elements, passes)) * run.itemsize // 4
+        holding = max(one.held for one in passes) * run.itemsize // 4
         registers = holding + _OTHER_REGISTERS + _FACTOR_REGISTERS * is_loaded
         if registers <= _REGISTER_COUNTS[-1]:
             fitting = next(some for some in _REGISTER_COUNTS if some >= registers)
@@ -272,18 +269,9 @@ def _ways(run: ModeRun, device: DeviceLimits) -> Iterator[tuple[float, RegisterV
             yield weight, variant
 
 
-def _elements(one: RegisterPass) -> int:
-    """Return the elements that a thread holds in a pass."""
-    return math.prod(max(axis.C, axis.K) for axis in one.registers)
-
-
-def _items(one: RegisterPass) -> int:
-    return math.prod(axis.size for axis in one.threads)
-
-
 def _threads(passes: Sequence[RegisterPass]) -> int:
     """Return the threads of a thread block, a power of two: twice those with work were fastest."""
-    wanted = 2 * max(map(_items, passes))
+    wanted = 2 * max(one.items for one in passes)
     return min(max(1 << (wanted - 1).bit_length(), _MIN_BLOCK_THREADS), _MAX_BLOCK_THREADS)
 
 
@@ -291,7 +279,7 @@ def _tile_weight(passes: Sequence[RegisterPass], threads: int, words: float) -> 
     """Return the weight of a tile; ``words``: size of an element in units of 4 bytes."""
     weight = float(_TILE_OVERHEAD)
     for one in passes:
-        held, items = _elements(one), _items(one)
+        held, items = one.held, one.items
         factors = [axis.C for axis in one.registers if axis.factor >= 0]
         sharing = max(1.0, min(threads, items) / _UNSHARED_THREADS) * words
         minimum = _MIN_MULTIPLY_ADD if max(factors, default=0) > 2 else 0.0

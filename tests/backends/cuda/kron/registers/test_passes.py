@@ -50,9 +50,9 @@ def places(one, in_memory, R, which):
 
 def carried_out(kernel, factors, x):
     """The kernel's passes on one tile x (slices, inputs, columns)."""
-    place, tile, columns = x.ravel(), kernel.tile, kernel.variant.columns
-    for number, one in enumerate(tile.passes):
-        first, last = number == 0, number == len(tile.passes) - 1
+    place, (passes, _, buffer), columns = x.ravel(), kernel.tile, kernel.variant.columns
+    for number, one in enumerate(passes):
+        first, last = number == 0, number == len(passes) - 1
         reads = places(one, first, columns, "from_")
         assert len(np.unique(reads)) == reads.size, "elements are read once"
         blocks = place[reads].reshape(-1, *(axis.C for axis in one.registers))
@@ -63,7 +63,7 @@ def carried_out(kernel, factors, x):
                 )
         writes = places(one, last, columns, "to")
         block = math.prod(kernel.work.outputs) * columns
-        size = kernel.variant.slices * block if last else tile.buffer
+        size = kernel.variant.slices * block if last else buffer
         assert len(np.unique(writes)) == writes.size <= size
         place = np.full(size, np.nan, x.dtype)
         place[writes.ravel()] = blocks.reshape(-1)
@@ -85,13 +85,13 @@ def test_passes_apply_the_product(index, capability, constant):
     kernels = register_plan(shapes, outer, inner, dtype, limits, constant)
     check_runs(kernels, product(shapes, outer, inner, dtype, constant=constant))
     for kernel in kernels:
-        tile, variant, run = kernel.tile, kernel.variant, kernel.work
+        (_, buffers, buffer), variant, run = kernel.tile, kernel.variant, kernel.work
         factors = [rng.standard_normal(shapes[mode]) for mode in kernel.modes]
         x = rng.standard_normal((variant.slices, math.prod(run.inputs), variant.columns))
         result = carried_out(kernel, factors, x)
         np.testing.assert_allclose(result, dense_kron(*factors) @ x, rtol=1e-11, atol=1e-11)
         check_launch(kernel, limits)
-        in_shared = tile.buffers * tile.buffer
+        in_shared = buffers * buffer
         if not kernel.program.constants:
             in_shared += staged_elements(run.inputs, run.outputs, dtype.itemsize)
         assert kernel.launch.shared_bytes == in_shared * dtype.itemsize
@@ -99,8 +99,9 @@ def test_passes_apply_the_product(index, capability, constant):
 
 def test_each_pass_of_square_factors_stays_in_place():
     (kernel,) = register_plan([(8, 8)] * 4, 64, 1, "f4", DEVICES["90"])
-    assert kernel.tile.buffers == 1
-    for one in kernel.tile.passes[1:-1]:
+    passes, buffers, _ = kernel.tile
+    assert buffers == 1
+    for one in passes[1:-1]:
         assert all(axis.from_ == axis.to for axis in (*one.registers, *one.threads))
 
 
@@ -150,7 +151,7 @@ def test_few_tiles_may_take_few_passes_and_threads_that_have_work(sizes, rows, p
     run, device = product([(n, n) for n in sizes], rows, 1, "f4", constant=True), DEVICES["90"]
     fastest = FAMILY_OF["registers"].fastest(run, device)
     assert fastest.variant == variant_of_few_tiles(run, device)
-    assert len(fastest.tile.passes) == passes
+    assert len(fastest.tile[0]) == passes
     assert fastest.launch.threads == threads, "more have no work"
 
 
@@ -178,8 +179,8 @@ def test_kernels_are_what_their_variants_make(capability, dtype):
             check_runs(kernels, product(shapes, rows, 1, dtype, constant=True))
             for kernel in kernels:
                 assert kernel.family.kernel(kernel.work, kernel.variant, limits) == kernel
-                tile, shape = kernel.tile, kernel.launch
-                held = max(math.prod(max(a.C, a.K) for a in one.registers) for one in tile.passes)
+                (planned, _, _), shape = kernel.tile, kernel.launch
+                held = max(math.prod(max(a.C, a.K) for a in one.registers) for one in planned)
                 words = held * np.dtype(dtype).itemsize // 4
                 assert words + 32 <= 65536 // (shape.threads * shape.resident), (
                     "no registers are left"
