@@ -107,7 +107,7 @@ def fit_family(name: str, limits: DeviceLimits, measured: Sequence[MeasuredKerne
     if not kernels:
         raise click.ClickException(f"none of the measured kernels is of the family {name}")
     work = stacked(
-        [family.work(one.run, family.variant_type(*one.variant), limits) for one in kernels]
+        [family.work(one.run, family.variant_type(one.variant), limits) for one in kernels]
     )
     start = {constant: value for constant, (value, _) in family.constants.items()}
     times = np.array([one.microseconds for one in kernels]) * 1e-6

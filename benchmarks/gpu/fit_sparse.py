@@ -26,10 +26,10 @@ Record = Mapping[str, Any]
 
 def kernel_of(record: Record, limits: DeviceLimits) -> Kernel | None:
     (family,) = [one for one in FAMILIES if one.name == record["family"]]
-    if len(record["variant"]) != len(family.variant_type.__slots__):
+    if len(record["variant"]) != len(family.numbers):
         return None
     shape = shape_of(SparseCase(tuple(record["pattern"]), record["layout"]), record["dtype"])
-    kernel = family.kernel(shape, family.variant_type(*record["variant"]), limits)
+    kernel = family.kernel(shape, family.variant_type(record["variant"]), limits)
     same = kernel is not None and kernel.program.expression == record["kernel"]
     return kernel if same else None
 

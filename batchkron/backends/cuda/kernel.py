@@ -79,12 +79,15 @@ class TimedFamily(ABC, Generic[Work]):
     """A kernel template of ``csrc/cuda`` and the choice of its template arguments.
 
     ``Work`` is what to compute, such as some modes of a Kron-Matmul. A variant is one choice: a
-    frozen dataclass of integers, so that tuning can store it.
+    tuple of integers, so that tuning can store it; the only one where sizes decide all is empty.
     """
 
     operation: str
     name: str
-    variant_type: type[Any]
+    numbers: tuple[str, ...]
+    """The names of a variant's integers."""
+    variant_type: Callable[[Iterable[int]], Any] = tuple
+    """Makes a variant of its integers: a plain tuple where they are few."""
     constants: ClassVar[dict[str, tuple[float, str]]] = {}
     """The constants of the estimated time, in nanoseconds: where a fit begins, and what each is."""
 

@@ -67,7 +67,7 @@ def measured(name):
         family = FAMILY_OF[one["family"]]
         sizes = tuple(one["inputs"]), tuple(one["outputs"]), one["L"], one["R"]
         run = ModeRun(0, *sizes, np.dtype(one["dtype"]), one["products"], one["constant"])
-        variant = family.variant_type(*one["variant"])
+        variant = family.variant_type(one["variant"])
         estimate, time = family.estimate(run, variant, device), one["microseconds"] * 1e-6
         found.append(MeasuredKernel(family, run, variant, one["chosen"], estimate, time))
     return device, found

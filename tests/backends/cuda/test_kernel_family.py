@@ -1,6 +1,5 @@
 """Families that are switched off; no device is needed."""
 
-import dataclasses
 import threading
 from dataclasses import dataclass
 
@@ -38,7 +37,7 @@ def test_every_family_can_be_switched_off(table):
             continue
         for method in ("variants", "estimate", "kernel"):
             assert callable(getattr(family, method))
-        assert dataclasses.is_dataclass(family.variant_type)
+        assert all(isinstance(name, str) for name in family.numbers)
 
 
 def test_families_are_off_inside_only():

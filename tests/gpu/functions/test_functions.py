@@ -186,7 +186,7 @@ def test_fibres_whose_remainders_are_taken_apart(cupy, poisoned_on_device, rng):
     device = current_device()
     sizes, fibres = ((25,), (25,), 4096, 11, np.dtype("f4")), FAMILY_OF["fibres"]
     run = ModeRun(0, *sizes, fixed_columns=True)
-    kernel = fibres.kernel(run, fibres.variant_type(8, 11, 6, 1, 1), device_limits(device))
+    kernel = fibres.kernel(run, fibres.variant_type((8, 11, 6, 1, 1, 0)), device_limits(device))
     factor, x = random_array(rng, (25, 25), "f4"), random_array(rng, (4096, 25, 11), "f4")
     given, out = cupy.asarray(x), poisoned_on_device(x.shape, "f4")
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -199,8 +199,7 @@ def _program(dtype: np.dtype[np.generic], tiling: RegisterTiling) -> Program:
     return device_program("batch/registers", template, *what, *flags, *passes)
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterVariant:
+class RegisterVariant(NamedTuple):
     """The numbers that tuning may change."""
 
     # elements of a block that a thread may hold, 0 for the number of least estimated time
@@ -268,12 +267,12 @@ _CHANGED_NUMBERS = (1, 2, 1, 2, 4)
 
 def written_variant(variant: RegisterVariant) -> list[int]:
     """Return a variant as a list of numbers, for the store."""
-    return list(astuple(variant))
+    return list(variant)
 
 
 def read_variant(data: Any) -> RegisterVariant | None:
     """Return the variant that `written_variant` wrote, None for other data."""
-    if not isinstance(data, list) or len(data) != len(fields(RegisterVariant)):
+    if not isinstance(data, list) or len(data) != len(RegisterVariant._fields):
         return None
     return RegisterVariant(*data) if all(type(number) is int for number in data) else None
 
@@ -309,7 +308,7 @@ class BatchSpace:
 
     def _near(self, changes: int, best: RegisterVariant) -> Iterator[RegisterVariant]:
         """Yield variants that differ from one in up to ``changes`` numbers, the nearest first."""
-        now = astuple(best)[1:]
+        now = best[1:]
         blocks = sorted({best.block, *_BLOCKS})
         powers = [1 << bit for bit in range(max(blocks).bit_length())]
         groups = sorted({best.groups_per_output, *powers})

@@ -9,7 +9,6 @@ where rounds is the number of tiles that a thread group computes one after anoth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import ClassVar
@@ -35,16 +34,11 @@ from batchkron.spec.kron import Array
 _MAX_RESIDENT_BLOCKS = 32  # thread blocks of a multiprocessor, a limit of the hardware
 
 
-@dataclass(frozen=True, slots=True)
-class GeneralVariant:
-    """The only variant: the sizes decide everything."""
-
-
 class General(KronFamily):
     """Kernels of up to twelve modes of any size."""
 
     name = "general"
-    variant_type = GeneralVariant
+    numbers = ()
     constants: ClassVar = {
         "launch": (1300, "a kernel launch in a CUDA graph"),
         "factor": (80, "latency of copying one factor to shared memory"),
@@ -63,11 +57,11 @@ class General(KronFamily):
         """Whether there are few enough modes."""
         return len(run.inputs) <= MAX_FIXED_MODES
 
-    def variants(self, run: ModeRun, device: DeviceLimits) -> tuple[GeneralVariant, ...]:
+    def variants(self, run: ModeRun, device: DeviceLimits) -> tuple[tuple[()], ...]:
         """Return the only variant."""
-        return (GeneralVariant(),)
+        return ((),)
 
-    def work(self, run: ModeRun, variant: GeneralVariant, device: DeviceLimits) -> SimpleNamespace:
+    def work(self, run: ModeRun, variant: tuple[()], device: DeviceLimits) -> SimpleNamespace:
         """Count what a kernel does: a multiprocessor, a thread, and all warps for a tile."""
         tiling = _tiling(run, device)
         steps, threads = tiling.steps, tiling.threads
@@ -106,7 +100,7 @@ class General(KronFamily):
         total = slowest(costs.sharpness, work.rounds * latency, work.tiles * busy, memory)
         return (begin + total) * NANOSECOND
 
-    def kernel(self, run: ModeRun, variant: GeneralVariant, device: DeviceLimits) -> Kernel | None:
+    def kernel(self, run: ModeRun, variant: tuple[()], device: DeviceLimits) -> Kernel | None:
         """Return the kernel, None if there are too many modes."""
         if not self.accepts(run, device):
             return None

@@ -84,18 +84,11 @@ _CUTS = {
 _MULTIPLY_ADDS = {"float32": 1, "complex64": 4, "complex128": 8}
 
 
-@dataclass(frozen=True, slots=True)
-class PanelVariant:
-    """The index of a cut in `cuts_of`."""
-
-    cut: int
-
-
 class Panels(KronFamily):
     """Kernels for one factor: panels of it and of the fibres pass through shared memory."""
 
     name = "panels"
-    variant_type = PanelVariant
+    numbers = ("cut",)  # the index in `cuts_of`
     constants: ClassVar = {
         "launch": (1300, "a kernel launch in a CUDA graph"),
         "multiply_add": (
@@ -128,21 +121,21 @@ class Panels(KronFamily):
         """Whether the run is one mode."""
         return len(run.inputs) == 1
 
-    def variants(self, run: ModeRun, device: DeviceLimits) -> list[PanelVariant]:
+    def variants(self, run: ModeRun, device: DeviceLimits) -> list[tuple[int]]:
         """Return the cuts that fit in shared memory."""
         return [
-            PanelVariant(number)
+            (number,)
             for number, cut in enumerate(cuts_of(run))
             if resident_blocks(_shared_bytes(run, cut), device) > 0
         ]
 
     def work(
-        self, run: ModeRun, variant: PanelVariant, device: DeviceLimits
+        self, run: ModeRun, variant: tuple[int], device: DeviceLimits
     ) -> SimpleNamespace | None:
         """Count what a kernel does; multiply-adds and words are of all warps for a tile."""
         if variant not in self.variants(run, device):
             return None
-        cut, size, ((C,), (K,)) = cuts_of(run)[variant.cut], run.itemsize, (run.inputs, run.outputs)
+        cut, size, ((C,), (K,)) = cuts_of(run)[variant[0]], run.itemsize, (run.inputs, run.outputs)
         along, pack, warps = run.R == 1, 16 // size, cut.threads // WARP
         entries = ceil_div(C, cut.depth) * cut.depth
         multiply_adds = units = 0.0
@@ -187,11 +180,11 @@ class Panels(KronFamily):
         total = slowest(costs.sharpness, work.rounds * latency, work.tiles * busy, memory)
         return (costs.launch + total) * NANOSECOND
 
-    def kernel(self, run: ModeRun, variant: PanelVariant, device: DeviceLimits) -> Kernel | None:
+    def kernel(self, run: ModeRun, variant: tuple[int], device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
         if not self.accepts(run, device) or variant not in self.variants(run, device):
             return None
-        cut = cuts_of(run)[variant.cut]
+        cut = cuts_of(run)[variant[0]]
         resident = _blocks(run, cut, device)
         blocks = min(tiles_of(run, cut), resident * device.multiprocessors)
         launch = LaunchShape(blocks, cut.threads, resident, _shared_bytes(run, cut))

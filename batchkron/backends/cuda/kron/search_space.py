@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import permutations, zip_longest
 from typing import Any
 
 from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kron.choose import fastest_plan
 from batchkron.backends.cuda.kron.families import FAMILIES, FAMILY_OF
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.registers.passes import cuts
@@ -41,18 +40,6 @@ class RunChoice:
 KronChoice = tuple[RunChoice, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KronCase:
-    """A Kron-Matmul on a device."""
-
-    product: ModeRun
-    device: DeviceLimits
-
-    def fastest(self) -> tuple[Kernel, ...]:
-        """Return the kernels with the smallest estimated time."""
-        return fastest_plan(self.product, self.device)
-
-
 def choice_of(kernels: Iterable[Kernel]) -> KronChoice:
     """Return the choice that gives these kernels."""
     return tuple(
@@ -63,17 +50,19 @@ def choice_of(kernels: Iterable[Kernel]) -> KronChoice:
     )
 
 
-def chosen_kernels(choice: KronChoice, case: KronCase) -> tuple[Kernel, ...] | None:
-    """Return the kernels of a choice, None if it does not fit the case or the device."""
+def chosen_kernels(
+    choice: KronChoice, product: ModeRun, device: DeviceLimits
+) -> tuple[Kernel, ...] | None:
+    """Return the kernels of a choice, None if it does not fit the product or the device."""
     runs = [(one.low, one.high) for one in choice]
     modes = [mode for low, high in runs for mode in range(low, high)]
-    if tuple(sorted(modes)) not in case.product.multiplied:
+    if tuple(sorted(modes)) not in product.multiplied:
         return None
     if any(low >= high for low, high in runs):
         return None
     found: list[Kernel] = []
-    for run, one in zip(case.product.parts(runs), choice, strict=True):
-        kernel = FAMILY_OF[one.family].kernel(run, one.variant, case.device)
+    for run, one in zip(product.parts(runs), choice, strict=True):
+        kernel = FAMILY_OF[one.family].kernel(run, one.variant, device)
         if kernel is None:
             return None
         found.append(kernel)
@@ -82,7 +71,7 @@ def chosen_kernels(choice: KronChoice, case: KronCase) -> tuple[Kernel, ...] | N
 
 def written_kron_choice(choice: KronChoice) -> list[list[Any]]:
     """Return a choice as lists of names and numbers, for the store."""
-    return [[c.family, c.low, c.high, *astuple(c.variant)] for c in choice]
+    return [[c.family, c.low, c.high, *c.variant] for c in choice]
 
 
 def read_kron_choice(data: Any) -> KronChoice | None:
@@ -93,23 +82,23 @@ def read_kron_choice(data: Any) -> KronChoice | None:
     for one in data:
         named = isinstance(one, list) and len(one) >= 3 and isinstance(one[0], str)
         family = FAMILY_OF.get(one[0]) if named else None
-        if family is None or len(one) != 3 + len(fields(family.variant_type)):
+        if family is None or len(one) != 3 + len(family.numbers):
             return None
         if not all(type(number) is int for number in one[1:]):
             return None
-        found.append(RunChoice(one[1], one[2], family.name, family.variant_type(*one[3:])))
+        found.append(RunChoice(one[1], one[2], family.name, family.variant_type(one[3:])))
     return tuple(found)
 
 
 class KronSpace:
-    """All choices for a Kron-Matmul, the most promising ones first."""
+    """All choices for a Kron-Matmul on a device, the most promising ones first."""
 
-    def __init__(self, case: KronCase, rule: KronChoice) -> None:
-        self.case, self.rule = case, rule
+    def __init__(self, product: ModeRun, device: DeviceLimits, rule: KronChoice) -> None:
+        self.product, self.device, self.rule = product, device, rule
 
     def kernels(self, choice: KronChoice) -> tuple[Launched, ...] | None:
         """Return the kernels to compile for a choice, None if it does not fit."""
-        kernels = chosen_kernels(choice, self.case)
+        kernels = chosen_kernels(choice, self.product, self.device)
         return None if kernels is None else tuple((k.program, k.launch) for k in kernels)
 
     def steps(self) -> Iterator[Callable[[KronChoice], Iterable[KronChoice]]]:
@@ -120,12 +109,12 @@ class KronSpace:
         """
         yield self._other_runs
         for changes, longer in _NEIGHBOURHOODS:
-            for index in range(len(self.case.product.inputs)):
+            for index in range(len(self.product.inputs)):
                 yield partial(self._other_variants, index, changes, longer)
 
     def _orders(self, parts: int) -> Iterator[list[tuple[int, int]]]:
         """Yield the divisions of the modes into ``parts`` runs, in the orders that are tried."""
-        product = self.case.product
+        product = self.product
         if len(product.inputs) != len(product.multiplied[-1]):
             return  # identities of any size divide the modes: the rule's runs are the only ones
         square = product.inputs == product.outputs
@@ -142,7 +131,7 @@ class KronSpace:
     def _runs(self, family: KronFamily) -> Iterator[KronChoice]:
         """Yield divisions into the fewest runs that a family has kernels for, and into one more."""
         fewest = tried = 0
-        for parts in range(1, len(self.case.product.inputs) + 1):
+        for parts in range(1, len(self.product.inputs) + 1):
             if fewest and parts > fewest + 1:
                 return
             found = []
@@ -160,8 +149,8 @@ class KronSpace:
         self, family: KronFamily, order: list[tuple[int, int]]
     ) -> tuple[Kernel, ...] | None:
         found = []
-        for run in self.case.product.parts(order):
-            kernel = family.fastest(run, self.case.device)
+        for run in self.product.parts(order):
+            kernel = family.fastest(run, self.device)
             if kernel is None:
                 return None
             found.append(kernel)
@@ -173,8 +162,8 @@ class KronSpace:
         """Yield choices with another kernel for run ``index``, those of its own family first."""
         if index >= len(best):
             return
-        one, device = best[index], self.case.device
-        run = list(self.case.product.parts((c.low, c.high) for c in best))[index]
+        one, device = best[index], self.device
+        run = list(self.product.parts((c.low, c.high) for c in best))[index]
         for family in sorted(FAMILIES, key=lambda family: family.name != one.family):
             if not family.accepts(run, device):
                 continue

@@ -61,14 +61,6 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class SliceVariant:
-    """Slices that are copied or multiplied at the same time, and slices held in registers."""
-
-    slots: int
-    held: int
-
-
-@dataclass(frozen=True, slots=True)
 class SliceTile:
     """The sizes of a tile."""
 
@@ -98,7 +90,8 @@ class Slices(KronFamily):
     """Kernels of real factors whose tiles pass through shared memory slice by slice."""
 
     name = "slices"
-    variant_type = SliceVariant
+    # slices that are copied or multiplied at the same time, and those held in registers
+    numbers = "slots", "held"
     constants: ClassVar = {
         "launch": (
             6000,
@@ -119,16 +112,16 @@ class Slices(KronFamily):
         """Whether there is a kernel for the sizes."""
         return bool(self.variants(run, device))
 
-    def variants(self, run: ModeRun, device: DeviceLimits) -> list[SliceVariant]:
+    def variants(self, run: ModeRun, device: DeviceLimits) -> list[tuple[int, int]]:
         """Return the variants that fit in shared memory, the default one first."""
         tile = tile_of(run, device)
         if tile is None:
             return []
-        found = (SliceVariant(_slots(run, tile, n, device), n) for n in _held(tile.slices))
-        return [variant for variant in found if variant.slots >= 2]
+        found = ((_slots(run, tile, n, device), n) for n in _held(tile.slices))
+        return [(slots, held) for slots, held in found if slots >= 2]
 
     def work(
-        self, run: ModeRun, variant: SliceVariant, device: DeviceLimits
+        self, run: ModeRun, variant: tuple[int, int], device: DeviceLimits
     ) -> SimpleNamespace | None:
         """Count the elements and multiply-adds of all tiles of a multiprocessor."""
         tile = tile_of(run, device)
@@ -151,20 +144,21 @@ class Slices(KronFamily):
         total = costs.launch + slowest(costs.sharpness, busy, work.moved / costs.memory_rate)
         return total * NANOSECOND
 
-    def choose(self, run: ModeRun, device: DeviceLimits) -> tuple[float, SliceVariant] | None:
+    def choose(self, run: ModeRun, device: DeviceLimits) -> tuple[float, tuple[int, int]] | None:
         """Return the default variant: the variants' estimates do not differ."""
         usual = next(iter(self.variants(run, device)), None)
         return None if usual is None else (self.estimate(run, usual, device), usual)
 
-    def kernel(self, run: ModeRun, variant: SliceVariant, device: DeviceLimits) -> Kernel | None:
+    def kernel(self, run: ModeRun, variant: tuple[int, int], device: DeviceLimits) -> Kernel | None:
         """Return the kernel of a variant, None if it does not fit."""
         tile = tile_of(run, device)
         if tile is None or variant not in self.variants(run, device):
             return None
         tiles = run.L * run.R // tile.columns
         blocks = min(tiles, tile.blocks * device.multiprocessors)
-        shared = _kept_bytes(run, tile, variant.held)
-        shared += variant.slots * tile.slice_elements * run.itemsize
+        slots, held = variant
+        shared = _kept_bytes(run, tile, held)
+        shared += slots * tile.slice_elements * run.itemsize
         launch = LaunchShape(blocks, _THREADS, tile.blocks, shared)
         return self.made(run, variant, device, _program(run, tile, variant), launch, tile)
 
@@ -233,7 +227,7 @@ def _divided(sizes: tuple[int, ...], products: Sequence[int]) -> tuple[tuple[int
     return (sizes[:high], *reversed(found))
 
 
-def _program(run: ModeRun, tile: SliceTile, variant: SliceVariant) -> Program:
+def _program(run: ModeRun, tile: SliceTile, variant: tuple[int, int]) -> Program:
     def one(sizes: Sequence[int]) -> str:
         return template_type("Composite", *sizes)
 
@@ -244,6 +238,4 @@ def _program(run: ModeRun, tile: SliceTile, variant: SliceVariant) -> Program:
         inner = template_type("InnerEights" if eights else "InnerSixteens", *map(one, tile.inner))
     outer = template_type("OuterEights" if eights else "OuterSixteen", *map(one, tile.outer))
     modes = one(tile.lead) if tile.lead else _NO_LEAD, outer, inner
-    return device_program(
-        "kron/slices", "kron_slices", run.dtype, *modes, variant.slots, variant.held
-    )
+    return device_program("kron/slices", "kron_slices", run.dtype, *modes, *variant)

@@ -11,12 +11,11 @@ from typing import Any
 
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import enabled
-from batchkron.backends.cuda.kron.choose import product_of
+from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.program import Load
 from batchkron.backends.cuda.kron.registers.variants import factor_words
 from batchkron.backends.cuda.kron.search_space import (
-    KronCase,
     KronChoice,
     KronSpace,
     choice_of,
@@ -77,20 +76,20 @@ def kron_words(spec: KronSpec, constant: bool) -> str:
 
 def planned_kernels(spec: KronSpec, constant: bool, device: int) -> tuple[Kernel, ...]:
     """Return the tuned kernels if the store has some, else the rule's."""
-    case = KronCase(product_of(spec, constant), device_limits(device))
+    case = product_of(spec, constant), device_limits(device)
     if enabled(FAMILIES) != FAMILIES:
-        return case.fastest()  # what is stored may have a family that is switched off
+        return fastest_plan(*case)  # what is stored may have a family that is switched off
     entry = kept_entry(kron_key(spec, constant, device_name(device)))
     choice = None if entry is None else read_kron_choice(entry.choice)
-    kernels = None if choice is None else chosen_kernels(choice, case)
-    return case.fastest() if kernels is None else kernels
+    kernels = None if choice is None else chosen_kernels(choice, *case)
+    return fastest_plan(*case) if kernels is None else kernels
 
 
 def tune_kron(
     spec: KronSpec, constant: bool, device: int, prepare: Prepare, tuning: Tuning
 ) -> bool:
     """Search a Kron-Matmul's kernels, run by ``prepare``, unless that was done; say if so."""
-    case = KronCase(product_of(spec, constant), device_limits(device))
+    case = product_of(spec, constant), device_limits(device)
     key, shape = kron_key(spec, constant, device_name(device)), kron_words(spec, constant)
     if is_searched(key, shape, tuning):
         return False
@@ -102,12 +101,12 @@ def tune_kron(
     factors = place(host)
 
     def measure(choice: KronChoice, compiled: dict[Program, CompiledKernel], best: float) -> float:
-        kernels = chosen_kernels(choice, case)
+        kernels = chosen_kernels(choice, *case)
         assert kernels is not None, "it was compiled"
         loaded = LoadedKernels(compiled, host, device)
         return trial.measure(lambda: prepare(kernels, factors, loaded.load), best)
 
-    space = KronSpace(case, choice_of(case.fastest()))
+    space = KronSpace(*case, choice_of(fastest_plan(*case)))
     search_and_keep(key, shape, space, measure, written_kron_choice, device, tuning)
     return True
 

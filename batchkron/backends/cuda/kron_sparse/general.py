@@ -5,7 +5,6 @@ time = launch + slowest(a thread's loads in turn, a multiprocessor's loads, memo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,35 +19,26 @@ _BLOCKS = 64  # thread blocks for each multiprocessor; with more, they take seve
 _RESIDENT_THREADS = 1024  # of a multiprocessor
 
 
-@dataclass(frozen=True, slots=True)
-class GeneralVariant:
-    """The sums of a thread."""
-
-    results: int
-
-
 class General(SparseFamily):
     """Kernels for whatever no other family takes."""
 
     name = "general"
-    variant_type = GeneralVariant
+    numbers = ("results",)  # the sums of a thread
 
-    def variants(self, shape: SparseShape, device: DeviceLimits) -> list[GeneralVariant]:
+    def variants(self, shape: SparseShape, device: DeviceLimits) -> list[tuple[int]]:
         """Return the numbers of sums, up to the first that is not smaller than b."""
         least = next((one for one in _RESULTS if one >= shape.b), _RESULTS[-1])
-        return [GeneralVariant(one) for one in _RESULTS if one <= least]
+        return [(one,) for one in _RESULTS if one <= least]
 
     def tile(
-        self, shape: SparseShape, variant: GeneralVariant, device: DeviceLimits
-    ) -> GeneralVariant | None:
+        self, shape: SparseShape, variant: tuple[int], device: DeviceLimits
+    ) -> tuple[int] | None:
         """Return the variant itself, None if there is no such kernel."""
-        return variant if variant.results in _RESULTS else None
+        return variant if variant[0] in _RESULTS else None
 
-    def counts(
-        self, shape: SparseShape, tile: GeneralVariant, device: DeviceLimits
-    ) -> SimpleNamespace:
+    def counts(self, shape: SparseShape, tile: tuple[int], device: DeviceLimits) -> SimpleNamespace:
         """Count what a kernel does."""
-        results = tile.results
+        (results,) = tile
         threads = shape.columns * shape.a * shape.d * ceil_div(shape.b, results)
         words = ceil_div(shape.itemsize, 4)
         warps = ceil_div(threads, WARP * device.multiprocessors)
@@ -81,10 +71,9 @@ class General(SparseFamily):
         )
         return total * NANOSECOND
 
-    def launch(
-        self, shape: SparseShape, tile: GeneralVariant, device: DeviceLimits
-    ) -> SparseLaunch:
+    def launch(self, shape: SparseShape, tile: tuple[int], device: DeviceLimits) -> SparseLaunch:
         """Return template arguments, launch and tiles: a thread for some results, within limits."""
-        threads = shape.columns * shape.a * shape.d * ceil_div(shape.b, tile.results)
+        (results,) = tile
+        threads = shape.columns * shape.a * shape.d * ceil_div(shape.b, results)
         blocks = min(ceil_div(threads, _THREADS), _BLOCKS * device.multiprocessors)
-        return (tile.results, _THREADS), LaunchShape(blocks, _THREADS, 1, 0), (0, 1)
+        return (results, _THREADS), LaunchShape(blocks, _THREADS, 1, 0), (0, 1)

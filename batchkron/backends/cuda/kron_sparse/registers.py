@@ -7,7 +7,6 @@ They are those of ``csrc/cuda/kron_sparse/registers.cuh``, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,31 +31,24 @@ _TURNS = (1, 4, 16)  # vectors that a thread multiplies by its values
 _RESIDENT_THREADS = 512  # of a multiprocessor, with as many registers as these kernels may take
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterVariant:
-    """Neighbouring places of a thread, and vectors that it multiplies."""
-
-    width: int
-    turns: int
-
-
 class Registers(SparseFamily):
     """Kernels for small b and c, of any dtype; a tile is the variant itself."""
 
     name = "registers"
-    variant_type = RegisterVariant
+    # neighbouring places of a thread, and vectors that it multiplies
+    numbers = "width", "turns"
 
-    def variants(self, shape: SparseShape, device: DeviceLimits) -> list[RegisterVariant]:
+    def variants(self, shape: SparseShape, device: DeviceLimits) -> list[tuple[int, int]]:
         """Return the variants that fit in registers."""
         widths = [width for width in _WIDTHS if width <= shape.pack]
-        variants = (RegisterVariant(width, turns) for width in widths for turns in _TURNS)
+        variants = ((width, turns) for width in widths for turns in _TURNS)
         return [one for one in variants if self.tile(shape, one, device) is not None]
 
     def tile(
-        self, shape: SparseShape, variant: RegisterVariant, device: DeviceLimits
-    ) -> RegisterVariant | None:
+        self, shape: SparseShape, variant: tuple[int, int], device: DeviceLimits
+    ) -> tuple[int, int] | None:
         """Return the variant itself, None if there is no such kernel."""
-        width, turns = variant.width, variant.turns
+        width, turns = variant
         if width < 1 or turns not in _TURNS or max(shape.b, shape.c) > _MAX_SIZE:
             return None
         if shape.inner > 1 and shape.inner % width:
@@ -71,13 +63,13 @@ class Registers(SparseFamily):
         return variant if (values + read) // 4 <= _MAX_REGISTERS else None
 
     def counts(
-        self, shape: SparseShape, tile: RegisterVariant, device: DeviceLimits
+        self, shape: SparseShape, tile: tuple[int, int], device: DeviceLimits
     ) -> SimpleNamespace:
         """Count what a kernel does."""
-        b, c, width = shape.b, shape.c, tile.width
+        b, c, (width, most) = shape.b, shape.c, tile
         threads = _threads(shape, tile)
         warps = ceil_div(threads, WARP * device.multiprocessors)
-        turns = min(tile.turns, shape.outer)
+        turns = min(most, shape.outer)
         real = 4 if shape.dtype.startswith("complex") else 1
         adds = turns * b * c * width * real * sum_dtype(shape.dtype).itemsize // 4
         values = threads * b * c * _values_apart(shape, width) * shape.itemsize
@@ -102,11 +94,12 @@ class Registers(SparseFamily):
         return total * NANOSECOND
 
     def launch(
-        self, shape: SparseShape, tile: RegisterVariant, device: DeviceLimits
+        self, shape: SparseShape, tile: tuple[int, int], device: DeviceLimits
     ) -> SparseLaunch:
         """Return template arguments, launch and tiles: a thread for some places and vectors."""
         blocks = min(ceil_div(_threads(shape, tile), _THREADS), _BLOCKS * device.multiprocessors)
-        sizes = shape.b, shape.c, tile.width, shape.inner > 1, tile.turns, _THREADS
+        width, turns = tile
+        sizes = shape.b, shape.c, width, shape.inner > 1, turns, _THREADS
         return sizes, LaunchShape(blocks, _THREADS, 1, 0), (0, 1)
 
 
@@ -125,6 +118,6 @@ def _values_apart(shape: SparseShape, width: int) -> int:
     return 1 if shape.inner > 1 else width
 
 
-def _threads(shape: SparseShape, tile: RegisterVariant) -> int:
-    places = shape.a * shape.d * shape.inner // tile.width
-    return places * ceil_div(shape.outer, tile.turns)
+def _threads(shape: SparseShape, tile: tuple[int, int]) -> int:
+    width, turns = tile
+    return shape.a * shape.d * shape.inner // width * ceil_div(shape.outer, turns)

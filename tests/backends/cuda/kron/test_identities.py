@@ -11,7 +11,6 @@ from plans import check_launch
 
 from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
 from batchkron.backends.cuda.kron.search_space import (
-    KronCase,
     KronSpace,
     choice_of,
     chosen_kernels,
@@ -82,13 +81,14 @@ def test_what_is_skipped():
 
 def test_choices_of_the_tuner():
     spec = spec_of(PATTERNS[0], 64, 1)
-    case = KronCase(product_of(spec, constant=False), LIMITS)
-    rule = choice_of(case.fastest())
-    assert [one.work for one in chosen_kernels(rule, case)] == [one.work for one in case.fastest()]
-    assert chosen_kernels(rule[:1], case) is None
-    space = KronSpace(case, rule)
+    case = product_of(spec, constant=False), LIMITS
+    plan = fastest_plan(*case)
+    rule = choice_of(plan)
+    assert [one.work for one in chosen_kernels(rule, *case)] == [one.work for one in plan]
+    assert chosen_kernels(rule[:1], *case) is None
+    space = KronSpace(*case, rule)
     found = [choice for step in space.steps() for choice in step(rule)]
     assert found
     for choice in found:
-        kernels = chosen_kernels(choice, case)
+        kernels = chosen_kernels(choice, *case)
         assert kernels is None or multiplied(kernels) == [0, 2]

@@ -6,7 +6,7 @@ from nvrtc import DEVICES
 from plans import check_launch, check_runs, plan_of, product, seconds_of, square_run
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.panels import PanelVariant, cuts_of, tiles_of
+from batchkron.backends.cuda.kron.panels import cuts_of, tiles_of
 
 LIMITS = DEVICES["90"]
 PANELS = FAMILY_OF["panels"]
@@ -131,9 +131,9 @@ def test_variants_name_their_cut(dtype, columns):
     for variant in found:
         kernel = PANELS.kernel(run, variant, LIMITS)
         assert kernel.variant == variant
-        assert kernel.tile == cuts_of(run)[variant.cut]
-    assert PANELS.kernel(run, PanelVariant(len(found)), LIMITS) is None
-    assert PANELS.kernel(run, PanelVariant(-1), LIMITS) is None
+        assert kernel.tile == cuts_of(run)[variant[0]]
+    assert PANELS.kernel(run, (len(found),), LIMITS) is None
+    assert PANELS.kernel(run, (-1,), LIMITS) is None
 
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
@@ -156,7 +156,7 @@ def test_one_mode_at_a_time_is_taken():
         pair = square_run((300, 2), 5, 1, dtype)
         assert not PANELS.accepts(pair, LIMITS)
         assert PANELS.fastest(pair, LIMITS) is None
-        assert PANELS.kernel(pair, PanelVariant(0), LIMITS) is None
+        assert PANELS.kernel(pair, (0,), LIMITS) is None
 
 
 def test_small_factors_do_not_go_in_panels():

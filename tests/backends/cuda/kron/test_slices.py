@@ -8,7 +8,6 @@ from nvrtc import DEVICES
 from plans import check_launch, check_runs, plan_of, product, seconds_of, square_run
 
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron.slices import SliceVariant
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
 
@@ -101,12 +100,13 @@ def test_all_choices_fit(capability, sizes, dtype, R):
         assert kernel.variant == variant
         check_launch(kernel, limits)
         slices = kernel.tile.slices
-        assert 2 <= variant.slots <= 6
-        assert 0 < variant.held <= slices
+        slots, held = variant
+        assert 2 <= slots <= 6
+        assert 0 < held <= slices
         slice_bytes = kernel.tile.slice_elements * run.itemsize
-        kept = (variant.slots + slices - variant.held) * slice_bytes
+        kept = (slots + slices - held) * slice_bytes
         assert kept <= kernel.launch.shared_bytes < kept + 40_000
-    assert SLICES.kernel(run, SliceVariant(1, 1), limits) is None
+    assert SLICES.kernel(run, (1, 1), limits) is None
 
 
 def test_devices_without_fast_matrix_units_have_none():

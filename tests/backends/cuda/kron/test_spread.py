@@ -157,7 +157,7 @@ def test_what_cannot_be_spread():
     assert in_tile.tile.step == 0
     assert in_tile.variant.slices == 1
     assert spread_kernel(in_tile, 2, SMALL) is None
-    several = replace(kernel, variant=replace(kernel.variant, slices=2))
+    several = replace(kernel, variant=kernel.variant._replace(slices=2))
     assert spread_kernel(several, 2, SMALL) is None
     assert spread_kernel(replace(kernel, work=replace(kernel.work, L=1 << 31)), 2, SMALL) is None
     assert spread_kernel(replace(kernel, work=replace(kernel.work, first=1)), 2, SMALL) is None

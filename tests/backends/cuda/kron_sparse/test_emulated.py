@@ -10,9 +10,7 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.kron_sparse.block_transposition import block_transposition
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.general import GeneralVariant
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape, with_ending
-from batchkron.backends.cuda.kron_sparse.registers import RegisterVariant
 from batchkron.backends.cuda.kron_sparse.stored import (
     are_stored,
     store_kernel,
@@ -66,16 +64,16 @@ PANELS = [
     ((1, 40, 34, 2), (3, 34), "float64", 0, 16, TileVariant(1, 1, 32, 64, 2, 2)),
 ]
 OTHERS = [
-    (REGISTERS, (1, 2, 2, 16), (21, 1), "float16", 16, RegisterVariant(8, 4)),
-    (REGISTERS, (5, 2, 3, 1), (21, 1), "bfloat16", 2, RegisterVariant(1, 16)),
-    (REGISTERS, (2, 4, 2, 8), (7, 1), "float32", 16, RegisterVariant(4, 4)),
-    (REGISTERS, (2, 3, 4, 5), (2, 12), "float32", 16, RegisterVariant(4, 1)),
-    (REGISTERS, (3, 2, 2, 2), (1, 11), "float64", 8, RegisterVariant(1, 1)),
-    (REGISTERS, (3, 2, 2, 2), (9, 1), "complex128", 16, RegisterVariant(1, 4)),
-    (GENERAL, (2, 9, 7, 3), (5, 1), "float16", 2, GeneralVariant(4)),
-    (GENERAL, (2, 9, 7, 3), (5, 4), "bfloat16", 2, GeneralVariant(8)),
-    (GENERAL, (2, 3, 17, 2), (1, 5), "complex64", 8, GeneralVariant(1)),
-    (GENERAL, (1, 12, 5, 1), (6, 1), "float64", 8, GeneralVariant(8)),
+    (REGISTERS, (1, 2, 2, 16), (21, 1), "float16", 16, (8, 4)),
+    (REGISTERS, (5, 2, 3, 1), (21, 1), "bfloat16", 2, (1, 16)),
+    (REGISTERS, (2, 4, 2, 8), (7, 1), "float32", 16, (4, 4)),
+    (REGISTERS, (2, 3, 4, 5), (2, 12), "float32", 16, (4, 1)),
+    (REGISTERS, (3, 2, 2, 2), (1, 11), "float64", 8, (1, 1)),
+    (REGISTERS, (3, 2, 2, 2), (9, 1), "complex128", 16, (1, 4)),
+    (GENERAL, (2, 9, 7, 3), (5, 1), "float16", 2, (4,)),
+    (GENERAL, (2, 9, 7, 3), (5, 4), "bfloat16", 2, (8,)),
+    (GENERAL, (2, 3, 17, 2), (1, 5), "complex64", 8, (1,)),
+    (GENERAL, (1, 12, 5, 1), (6, 1), "float64", 8, (8,)),
 ]
 
 

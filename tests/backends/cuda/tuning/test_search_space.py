@@ -9,10 +9,10 @@ import pytest
 from nvrtc import DEVICES, compile_program
 from plans import check_launch, check_runs, plan_of, product, square_run
 
+from batchkron.backends.cuda.kron.choose import fastest_plan
 from batchkron.backends.cuda.kron.families import FAMILIES, FAMILY_OF
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS, FibreVariant
 from batchkron.backends.cuda.kron.search_space import (
-    KronCase,
     KronSpace,
     RunChoice,
     choice_of,
@@ -62,12 +62,12 @@ def kron_case(index, capability, constant=True, precision=None):
     factors, outer, inner, dtype = (KRON + MIXED)[index]
     constant = constant and max(map(max, factors)) <= 16
     whole = product(factors, outer, inner, dtype, precision, constant)
-    return KronCase(whole, DEVICES[capability])
+    return whole, DEVICES[capability]
 
 
 def rule_of(case):
     """The choice of the least estimated time."""
-    return choice_of(case.fastest())
+    return choice_of(fastest_plan(*case))
 
 
 def kron_90(index):
@@ -91,7 +91,7 @@ def runs_of(choice):
 def test_the_rule_is_a_choice(index, capability, constant):
     case = kron_case(index, capability, constant)
     choice = rule_of(case)
-    assert chosen_kernels(choice, case) == case.fastest()
+    assert chosen_kernels(choice, *case) == fastest_plan(*case)
     assert read_kron_choice(written_kron_choice(choice)) == choice
 
 
@@ -99,34 +99,34 @@ def test_the_rule_is_a_choice(index, capability, constant):
 @pytest.mark.parametrize("index", range(len(KRON)))
 def test_every_candidate_of_a_product_fits(index, capability):
     case = kron_case(index, capability)
-    space = KronSpace(case, rule_of(case))
+    space = KronSpace(*case, rule_of(case))
     found = {runs_of(choice) for choice in space._other_runs(space.rule)}
     assert runs_of(space.rule) in found, "the rule's runs are found"
-    fitting, limits = set(), case.device
+    fitting, limits = set(), case[1]
     for choice in candidates(space):
-        kernels = chosen_kernels(choice, case)
+        kernels = chosen_kernels(choice, *case)
         if kernels is None:
             continue
         fitting.add(choice)
-        check_runs(kernels, case.product)
+        check_runs(kernels, case[0])
         for kernel in kernels:
             check_launch(kernel, limits)
         assert space.kernels(choice) == tuple((one.program, one.launch) for one in kernels)
         assert read_kron_choice(written_kron_choice(choice)) == choice
-    assert len(fitting) > 10 if max(case.product.inputs) < 100 else fitting
+    assert len(fitting) > 10 if max(case[0].inputs) < 100 else fitting
 
 
 @pytest.mark.parametrize("precision", [None, "tf32", "tf32x3"])
 def test_families_are_a_choice_wherever_the_search_begins(precision):
     """All families that take the modes are tried; slices only in full precision."""
-    case = KronCase(product([(8, 8)] * 5, 1024, 1, "f4", precision), DEVICES["90"])
+    case = product([(8, 8)] * 5, 1024, 1, "f4", precision), DEVICES["90"]
     runs = [square_run((8,) * n, 8, 8, "f4") for n in (1, 5)]
     named = {"registers", "fibres", "panels", "general"} | ({"slices"} if not precision else set())
     others = [one for one in FAMILIES if one.name not in {*named, "slices"}]
-    wanted = named | {one.name for one in others if any(one.accepts(r, case.device) for r in runs)}
+    wanted = named | {one.name for one in others if any(one.accepts(r, case[1]) for r in runs)}
     for name in ("registers", "general"):
-        plan = plan_of([(8, 8)] * 5, 1024, 1, "f4", case.device, precision, families=(name,))
-        choices = candidates(KronSpace(case, choice_of(plan)))
+        plan = plan_of([(8, 8)] * 5, 1024, 1, "f4", case[1], precision, families=(name,))
+        choices = candidates(KronSpace(*case, choice_of(plan)))
         assert {one.family for choice in choices for one in choice} == wanted
 
 
@@ -135,10 +135,10 @@ def test_families_are_a_choice_wherever_the_search_begins(precision):
 def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
     case = kron_case(KRON_128, "90", precision=precision)
     rule = rule_of(case)
-    assert chosen_kernels(rule, case) == case.fastest()
+    assert chosen_kernels(rule, *case) == fastest_plan(*case)
     found = set()
-    for choice in candidates(KronSpace(case, rule), maximum=4 * MAX_CANDIDATES):
-        kernels = chosen_kernels(choice, case)
+    for choice in candidates(KronSpace(*case, rule), maximum=4 * MAX_CANDIDATES):
+        kernels = chosen_kernels(choice, *case)
         if kernels is None:
             continue
         for one, kernel in zip(choice, kernels, strict=True):
@@ -153,17 +153,17 @@ def test_matrix_units_are_a_choice_where_they_are_allowed(precision):
         full = kron_case(KRON_128, "90")
         with_units = next(
             choice
-            for choice in candidates(KronSpace(case, rule))
+            for choice in candidates(KronSpace(*case, rule))
             if any(one.family == "fibres" and one.variant.units for one in choice)
         )
-        assert chosen_kernels(with_units, full) is None, "units are not asked for"
+        assert chosen_kernels(with_units, *full) is None, "units are not asked for"
 
 
 @pytest.mark.slow
 def test_candidates_compile():
     """One candidate of each case, drawn at random, meets what the templates require."""
     draw = random.Random(5)
-    spaces = [KronSpace(case, rule_of(case)) for case in map(kron_90, range(len(KRON)))]
+    spaces = [KronSpace(*case, rule_of(case)) for case in map(kron_90, range(len(KRON)))]
     for space in spaces:
         choices = list(islice(candidates(space), 2 * MAX_CANDIDATES))
         draw.shuffle(choices)
@@ -216,8 +216,8 @@ def test_variants_that_do_not_fit_have_no_kernel(changed):
     case = kron_case(2, "90")
     (one,) = rule_of(case)
     assert one.family == "registers"
-    wrong = dataclasses.replace(one, variant=dataclasses.replace(one.variant, **changed))
-    assert chosen_kernels((wrong,), case) is None
+    wrong = dataclasses.replace(one, variant=one.variant._replace(**changed))
+    assert chosen_kernels((wrong,), *case) is None
 
 
 @pytest.mark.parametrize(
@@ -243,27 +243,27 @@ def test_cuts_of_fibres_that_a_search_would_not_try_have_no_kernel(changed):
     device = DEVICES["90"]
     variant = fibres.fastest(run, device).variant
     assert fibres.kernel(run, variant, device) is not None
-    wrong = dataclasses.replace(variant, **changed)
+    wrong = variant._replace(**changed)
     assert fibres.kernel(run, wrong, device) is None
     assert fibres.estimate(run, wrong, device) == math.inf
 
 
 def test_runs_that_do_not_cover_the_modes_have_no_kernels():
     case = kron_case(6, "90")
-    fibres = plan_of(*KRON[6], case.device, families=("fibres",))
+    fibres = plan_of(*KRON[6], case[1], families=("fibres",))
     variant = choice_of(fibres)[0].variant
     for runs in [[(0, 1)], [(0, 2), (1, 2)], [(0, 3)], [(1, 0), (0, 2)], [(0, 0), (0, 2)]]:
         choice = tuple(RunChoice(*run, "fibres", variant) for run in runs)
-        assert chosen_kernels(choice, case) is None
+        assert chosen_kernels(choice, *case) is None
     strange = FibreVariant(3, 1, 5, 7, 2)
-    assert chosen_kernels((RunChoice(0, 2, "fibres", strange),), case) is None
+    assert chosen_kernels((RunChoice(0, 2, "fibres", strange),), *case) is None
 
 
 def test_large_complex_factors_are_left_to_panels_and_the_general_kernel():
-    case = KronCase(product([(32, 32)] * 2, 1024, 1, "c16"), DEVICES["90"])
+    case = product([(32, 32)] * 2, 1024, 1, "c16"), DEVICES["90"]
     rule = rule_of(case)
     assert {one.family for one in rule} <= {"panels", "general"}
     smaller = {"registers", "fibres", "slices"}
-    found = {one.family for choice in candidates(KronSpace(case, rule)) for one in choice}
+    found = {one.family for choice in candidates(KronSpace(*case, rule)) for one in choice}
     assert {"panels", "general"} <= found
     assert not found & smaller

@@ -86,7 +86,8 @@ class Fibres(KronFamily):
     """Kernels for up to six modes with real factors."""
 
     name = "fibres"
-    variant_type = FibreVariant
+    numbers = FibreVariant._fields
+    variant_type = FibreVariant._make
     constants: ClassVar = {
         "launch": (1500, "a kernel launch in a CUDA graph, until the kernel loads its factors"),
         "factor_kilobyte": (30, "loading 1024 bytes of factors"),
@@ -258,7 +259,7 @@ def _ranked(run: ModeRun, device: DeviceLimits) -> tuple[tuple[float, FibreVaria
         variant = FibreVariant(slices, columns, count, warps, stages)
         shares = _fitting(run, variant, device)
         if shares is not None:
-            variant = replace(variant, units=int(any(share.products for share in shares)))
+            variant = variant._replace(units=int(any(share.products for share in shares)))
             found.append((rank(run, variant, shares, device), variant))
     return tuple(sorted(found, key=lambda one: one[0]))
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
+from typing import NamedTuple
 
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP
 from batchkron.backends.cuda.steps import ModeRun
@@ -59,8 +60,7 @@ _TF32_HIDDEN = 0.3  # share of the time of all resources but the slowest that ad
 _TF32_OVERHEAD = 60  # addresses of a warp's fibres, and the barrier before they are overwritten
 
 
-@dataclass(frozen=True, slots=True)
-class FibreVariant:
+class FibreVariant(NamedTuple):
     """The numbers that tuning may change.
 
     Slices and columns of a tile, teams (thread groups) of a thread block, warps of a team, tiles of

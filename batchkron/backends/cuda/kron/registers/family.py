@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
 from functools import lru_cache
 from itertools import product
 from types import SimpleNamespace
@@ -66,7 +65,8 @@ class Registers(KronFamily):
     """Kernels for factors of up to 16 rows and columns, of any dtype."""
 
     name = "registers"
-    variant_type = RegisterVariant
+    numbers = RegisterVariant._fields
+    variant_type = RegisterVariant._make
     constants: ClassVar = {
         "launch": (1000, "launch of an empty kernel in a CUDA graph"),
         "factor": (150, "latency of copying one factor to shared memory"),
@@ -198,10 +198,9 @@ class Registers(KronFamily):
         device: DeviceLimits,
     ) -> Iterator[RegisterVariant]:
         """Yield variants with registers, of at most ``changes`` other numbers, nearest first."""
-        now = astuple(centre)
         found = []
         for values in product(*_options(run, centre)):
-            changed = sum(value != old for value, old in zip(values, now, strict=True))
+            changed = sum(value != old for value, old in zip(values, centre, strict=True))
             if not 0 < changed <= changes:
                 continue
             one = RegisterVariant(*values)
@@ -209,7 +208,7 @@ class Registers(KronFamily):
             room = registers >= one.held * run.itemsize // 4 + _MIN_OTHER_REGISTERS
             whole = one.columns == run.R or one.slices == 1
             if whole and (room or one.held == centre.held):
-                pairs = zip(values, now, strict=True)
+                pairs = zip(values, centre, strict=True)
                 found.append((changed, sum(abs(math.log2(a / b)) for a, b in pairs), values))
         yield from (RegisterVariant(*values) for _, _, values in sorted(found))
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,8 +56,7 @@ _MAX_WHOLE_ROW = 256  # longest rows of which tiles have all columns; chosen by 
 _TINY_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterVariant:
+class RegisterVariant(NamedTuple):
     """The numbers that tuning may change.
 
     Slices and columns of a tile, elements that a thread may hold, threads of a thread block, thread

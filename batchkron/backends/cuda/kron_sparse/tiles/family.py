@@ -54,7 +54,8 @@ class Tiles(SparseFamily):
 
     name = "tiles"
     stored = "blocks"
-    variant_type = TileVariant
+    numbers = TileVariant._fields
+    variant_type = TileVariant._make
 
     def variants(self, shape: SparseShape, device: DeviceLimits) -> list[TileVariant]:
         """Return the tiles that fit in shared memory and are not far too large."""

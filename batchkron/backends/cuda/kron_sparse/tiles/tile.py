@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from batchkron.backends.cuda.kernel_family import is_enabled
 from batchkron.backends.cuda.kron_sparse.kernel import (
@@ -60,8 +60,7 @@ Layout = Literal["kRows", "kAlong", "kGroup"]
 """What a tile's columns are, see ``Layout`` of the template."""
 
 
-@dataclass(frozen=True, slots=True)
-class TileVariant:
+class TileVariant(NamedTuple):
     """How a block's tile is divided (``SparseCut``); ``kept``: values stay for several tiles."""
 
     group: int
