@@ -71,6 +71,10 @@ class ListedSum:
         spec = one_sum_spec(factors)
         self.plan.set_values(spec.pools, spec.weights)
 
+    def reserve(self, outer: int, inner: int) -> None:
+        """Compile and allocate what `run` will need, if the backend is on a device."""
+        reserve(self.plan, outer, inner)
+
     def run(
         self, x: Array, y: Array, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:

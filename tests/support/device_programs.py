@@ -25,7 +25,7 @@ from batchkron.backends.cuda.gram.tiles import GramWork, tiles_kernel
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import first_kernel
 from batchkron.backends.cuda.kron.families import FAMILY_OF
-from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, SumShape, sum_tiling
+from batchkron.backends.cuda.kron_sum.systems import SYSTEMS, sum_tiling
 from batchkron.backends.cuda.krylov.kernels import krylov_kernels, rank_passes, systems_kernel
 from batchkron.backends.cuda.segmented.edges import SegmentMode, SumsShape
 from batchkron.backends.cuda.segmented.general import general_kernel
@@ -366,7 +366,7 @@ def staged_programs(dtype, limits):
 def sums_programs(dtype, limits):
     """The kernels of Kronecker sums of many systems."""
     for sizes in SUMS:
-        yield SYSTEMS.kernel(SumShape(sizes, dtype, 1), limits).program
+        yield SYSTEMS.kernel((sizes, dtype, 1), limits).program
 
 
 def systems_programs(dtype, limits):

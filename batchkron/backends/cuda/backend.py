@@ -15,7 +15,7 @@ import numpy as np
 from batchkron.backends.cuda.kron import plan as kron_matmul
 from batchkron.backends.cuda.runtime import device
 from batchkron.backends.cuda.runtime.device import DeviceArray, Workspaces
-from batchkron.backends.kron_sum import SumOfModes
+from batchkron.backends.kron_sum import ListedSum, SumOfModes
 from batchkron.backends.protocol import FastCall, KrylovBackend, Repetition, unavailable
 from batchkron.spec.kron import Array
 
@@ -121,15 +121,16 @@ class CudaBackend(KrylovBackend):
         """Return the function that does a call with plain arrays."""
         return _imported(_FAST_PATHS[call]) if call in _FAST_PATHS else unavailable
 
-    def sum_plan(self, factors: Sequence[Array]) -> SumPlan | SumOfModes:
+    def sum_plan(self, factors: Sequence[Array]) -> SumPlan | ListedSum | SumOfModes:
         """Return the product with a Kronecker sum; it holds its own copy of the factors.
 
         Many systems take one launch; a single system takes one launch for each mode.
         """
         is_single = all(factor.ndim == 2 for factor in factors)
-        return (
-            SumOfModes(self, factors) if is_single else _imported("kron_sum.plan.SumPlan")(factors)
-        )
+        if is_single:
+            return SumOfModes(self, factors)
+        plan: SumPlan | ListedSum = _imported("kron_sum.plan.sum_plan")(factors)
+        return plan
 
     def address(self, array: DeviceArray) -> int:
         """Return the device address of an array."""

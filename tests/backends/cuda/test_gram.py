@@ -8,7 +8,7 @@ from emulator.host_compiler import compiled, mistake, run_kernel
 from emulator.kron_matmul import placed
 
 from batchkron.backends.cuda.gram.registers import registers_kernel
-from batchkron.backends.cuda.gram.tiles import THREADS, GramWork, gram_cut, tiles_kernel
+from batchkron.backends.cuda.gram.tiles import THREADS, GramWork, tiles_kernel
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
@@ -174,27 +174,32 @@ def test_a_mistake_with_small_modes_is_seen(tmp_path, rng, header, right, wrong)
         check(problem, compiled(problem.programs, tmp_path, change=change), rng)
 
 
-@pytest.mark.parametrize("itemsize", [4, 8, 16])
-def test_work_is_cut_for_every_shape(rng, itemsize):
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_work_is_cut_for_every_shape(rng, dtype):
+    itemsize = dtype.itemsize
     for _ in range(300):
         outer, rows, columns, inner = (int(2 ** rng.uniform(0, top)) for top in (20, 9, 9, 20))
-        cut = gram_cut(outer, rows, columns, inner, itemsize, CHIP)
-        pair = itemsize * (cut.row_tile + cut.column_tile + 8)
-        assert cut.capacity * pair <= 24 << 10
-        assert cut.own == 8 if itemsize == 4 and min(rows, columns) >= 32 else cut.own == 4
-        assert 1 <= cut.outer_step * cut.inner_step <= cut.capacity
-        assert cut.inner_step <= inner
-        assert cut.inner_step == inner or cut.inner_step % cut.width == 0
-        padded = -(-cut.inner_step // cut.width) * cut.width
-        assert cut.outer_step * padded <= cut.capacity  # so many elements are copied
-        assert cut.row_tile % cut.own == cut.column_tile % cut.own == 0
-        assert cut.row_tile * cut.column_tile <= cut.own**2 * THREADS
-        assert cut.row_tile - rows < cut.own
-        chunks = -(-outer // cut.outer_step) * -(-inner // cut.inner_step)
-        assert 1 <= cut.blocks <= chunks
+        kernel = tiles_kernel(GramWork(outer, rows, columns, inner, dtype), CHIP)
+        row_tile, column_tile, own, _, width, capacity = kernel.tile
+        outer_step, inner_step, blocks = (
+            int(kernel.arguments[name][0]) for name in ("outer_step", "inner_step", "blocks")
+        )
+        pair = itemsize * (row_tile + column_tile + 8)
+        assert capacity * pair <= 24 << 10
+        assert own == 8 if itemsize == 4 and min(rows, columns) >= 32 else own == 4
+        assert 1 <= outer_step * inner_step <= capacity
+        assert inner_step <= inner
+        assert inner_step == inner or inner_step % width == 0
+        padded = -(-inner_step // width) * width
+        assert outer_step * padded <= capacity  # so many elements are copied
+        assert row_tile % own == column_tile % own == 0
+        assert row_tile * column_tile <= own**2 * THREADS
+        assert row_tile - rows < own
+        chunks = -(-outer // outer_step) * -(-inner // inner_step)
+        assert 1 <= blocks <= chunks
         # what blocks write, and gram_total reads, is little beside x and y
-        if cut.blocks > 1:
-            parts, read = 2 * cut.blocks * rows * columns, outer * inner * (rows + columns)
+        if blocks > 1:
+            parts, read = 2 * blocks * rows * columns, outer * inner * (rows + columns)
             assert parts <= read
 
 

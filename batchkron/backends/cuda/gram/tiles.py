@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -37,52 +36,6 @@ class GramWork(NamedTuple):
     columns: int
     inner: int
     dtype: np.dtype[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class GramCut:
-    """How the sums over x (outer, rows, inner) and y (outer, columns, inner) are cut."""
-
-    # row_tile, column_tile: size of the tiles, multiples of ``own``
-    row_tile: int
-    column_tile: int
-    own: int  # rows and columns whose sums a thread has, 4 or 8
-    width: int  # neighbours along r that threads read together
-    capacity: int  # pairs (l, r) for which a chunk has shared memory
-    # outer_step, inner_step: values of l and of r in a chunk
-    outer_step: int
-    inner_step: int
-    blocks: int  # thread blocks that share the chunks of one tile
-    # shared memory of a thread block: of a chunk, then of the sums of half of the teams
-    shared_bytes: int
-
-
-def gram_cut(
-    outer: int, rows: int, columns: int, inner: int, itemsize: int, limits: DeviceLimits
-) -> GramCut:
-    """Return how the work on tensors that are not empty is cut."""
-    own = 2 * _GROUP if itemsize == 4 and min(rows, columns) >= _LARGE_TILE else _GROUP
-    row_tile, column_tile = _tile(rows, own), _tile(columns, own)
-    tiles = -(-rows // row_tile) * -(-columns // column_tile)
-    pair_bytes = itemsize * (row_tile + column_tile + 2 * _GROUP)
-    capacity = min(_MAX_PAIRS, _CHUNK_BYTES[own] // pair_bytes)
-    team = row_tile * column_tile // own**2  # threads
-    teams = THREADS // team
-    whole = teams if capacity >= teams else _MAX_WIDTH
-    capacity -= capacity % whole  # all teams have as many pairs
-    if inner < capacity:
-        width, inner_step = _width(inner, capacity), inner
-        outer_step = capacity // (-(-inner // width) * width)
-    else:
-        width, inner_step = _pieces(inner, capacity)
-        outer_step = 1
-    chunks = -(-outer // outer_step) * -(-inner // inner_step)
-    least = max(1, _PAIRS_PER_SUM * max(rows, columns) // capacity)  # chunks of a block
-    wanted = max(1, _BLOCKS_PER_PROCESSOR * limits.multiprocessors // tiles)
-    blocks = min(wanted, -(-chunks // least))
-    shared = max(capacity * pair_bytes, itemsize * (teams // 2) * team * own**2)
-    steps = outer_step, inner_step
-    return GramCut(row_tile, column_tile, own, width, capacity, *steps, blocks, shared)
 
 
 def _tile(size: int, own: int) -> int:
@@ -123,16 +76,35 @@ def gram_arguments() -> np.dtype[Any]:
 
 
 def tiles_kernel(work: GramWork, device: DeviceLimits, parts: int | None = None) -> Kernel:
-    """Return the kernel by chunks of pairs (l, r); the variant is the number of parts of a sum."""
+    """Return the kernel by chunks of pairs (l, r); the variant is the number of parts of a sum.
+
+    A thread has sums of ``own`` rows and columns of a tile, and neighbours along r, ``width`` of
+    them, are read together. A chunk has values of l and of r, for ``capacity`` pairs at most. A
+    part is that of one of the thread blocks that share the chunks of a tile.
+    """
     outer, rows, columns, inner, dtype = work
-    cut = gram_cut(outer, rows, columns, inner, dtype.itemsize, device)
+    itemsize = dtype.itemsize
+    own = 2 * _GROUP if itemsize == 4 and min(rows, columns) >= _LARGE_TILE else _GROUP
+    row_tile, column_tile = _tile(rows, own), _tile(columns, own)
+    row_tiles, column_tiles = -(-rows // row_tile), -(-columns // column_tile)
+    pair_bytes = itemsize * (row_tile + column_tile + 2 * _GROUP)
+    capacity = min(_MAX_PAIRS, _CHUNK_BYTES[own] // pair_bytes)
+    team = row_tile * column_tile // own**2  # threads
+    teams = THREADS // team
+    capacity -= capacity % (teams if capacity >= teams else _MAX_WIDTH)  # as many pairs for all
+    if inner < capacity:
+        width, inner_step = _width(inner, capacity), inner
+        outer_step = capacity // (-(-inner // width) * width)
+    else:
+        width, inner_step = _pieces(inner, capacity)
+        outer_step = 1
+    outer_chunks, inner_chunks = -(-outer // outer_step), -(-inner // inner_step)
     if parts is None:
-        parts = cut.blocks
-    square = rows == columns <= cut.row_tile  # of several tiles the last ones have fewer rows
-    sizes = cut.row_tile, cut.column_tile, cut.own, square, cut.width, cut.capacity, THREADS
-    inner_chunks, column_tiles = -(-inner // cut.inner_step), -(-columns // cut.column_tile)
+        least = max(1, _PAIRS_PER_SUM * max(rows, columns) // capacity)  # chunks of a block
+        wanted = _BLOCKS_PER_PROCESSOR * device.multiprocessors // (row_tiles * column_tiles)
+        parts = min(max(1, wanted), -(-outer_chunks * inner_chunks // least))
     l_next, r_next = divmod(parts, inner_chunks)
-    groups = -(-cut.inner_step // cut.width)
+    groups = -(-inner_step // width)
     arguments = record(
         gram_arguments(),
         outer=outer,
@@ -141,20 +113,23 @@ def tiles_kernel(work: GramWork, device: DeviceLimits, parts: int | None = None)
         inner=inner,
         blocks=parts,
         column_tiles=column_tiles,
-        outer_step=cut.outer_step,
-        inner_step=cut.inner_step,
+        outer_step=outer_step,
+        inner_step=inner_step,
         inner_chunks=inner_chunks,
-        outer_chunks=-(-outer // cut.outer_step),
+        outer_chunks=outer_chunks,
         l_next=l_next,
         r_next=r_next,
         groups=groups,
         group_factor=-(-(1 << 31) // groups),
-        near=cut.outer_step * max(rows, columns) * inner < 1 << 31,
+        near=outer_step * max(rows, columns) * inner < 1 << 31,
     )
-    blocks = parts * -(-rows // cut.row_tile) * column_tiles
-    launch = LaunchShape(blocks, THREADS, 1, cut.shared_bytes)
-    program = device_program("gram/tiles", "mode_gram", dtype, *sizes)
-    return Kernel(TILES, work, parts, program, launch, arguments)
+    # of a chunk, then of the sums of half of the teams
+    shared = max(capacity * pair_bytes, itemsize * (teams // 2) * team * own**2)
+    launch = LaunchShape(parts * row_tiles * column_tiles, THREADS, 1, shared)
+    square = rows == columns <= row_tile  # of several tiles the last ones have fewer rows
+    sizes = row_tile, column_tile, own, square, width, capacity
+    program = device_program("gram/tiles", "mode_gram", dtype, *sizes, THREADS)
+    return Kernel(TILES, work, parts, program, launch, arguments, tile=sizes)
 
 
 TILES = Family("gram", "tiles", tiles_kernel)

@@ -35,11 +35,11 @@ from batchkron.backends.cuda.runtime.device import (
 from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
 from batchkron.backends.cuda.runtime.launch import (
     BoundedCache,
-    FastPath,
     LaunchSequence,
     Place,
     ScalarArguments,
 )
+from batchkron.backends.cuda.runtime.plan import LinearPlan
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import MAX_MULTIPLIED_IDENTITY
 from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
@@ -260,29 +260,28 @@ def _identity_of(factor: Any, dtype: np.dtype[Any], device: int) -> DeviceArray:
     return _identity_on(factor if factor <= MAX_MULTIPLIED_IDENTITY else 1, dtype, device)
 
 
-class KronProduct(FastPath):
+class KronProduct(LinearPlan):
     """y = alpha (A_1 ⊗ … ⊗ A_d) x with factors on the current device, and one workspace."""
 
     def __init__(self, factors: Sequence[Array | int], precision: Precision | None = None) -> None:
-        super().__init__(current_device())
         self._tuning = wanted_tuning()  # used for each number of vectors when it first occurs
         self._precision = precision
         self._before, kept, self._behind = merged_identities(factors)
         self._outputs, self._inputs = sizes_of(kept)
         self._skipped = skipped_modes(kept)
         self._own = place([factor for factor in kept if not isinstance(factor, int)])
-        own = iter(self._own)
+        dtype, device, own = self._own[0].dtype, current_device(), iter(self._own)
+        others = self._before * self._behind
+        columns, rows = others * math.prod(self._inputs), others * math.prod(self._outputs)
+        super().__init__(device, dtype, (columns,), (rows,))
         self._factors = tuple(
-            _identity_of(one, self._own[0].dtype, self._device)
-            if isinstance(one, int)
-            else next(own)
-            for one in kept
+            _identity_of(one, dtype, device) if isinstance(one, int) else next(own) for one in kept
         )
         self._workspaces = Workspaces()
-        self._kernels = _OwnKernels(self._on_host(), self._device)
+        self._kernels = _OwnKernels(self._on_host(), device)
         self._prepared: dict[tuple[int, int], _Prepared] = {}
         self._spread: BoundedCache[Hashable, _Prepared | None] = BoundedCache()
-        self._scalars = ScalarArguments(partial(kron_scalars, self._factors[0].dtype))
+        self._scalars = ScalarArguments(partial(kron_scalars, dtype))
 
     def set_values(self, factors: Sequence[Array | int]) -> None:
         """Copy new factors in place, so that captured graphs use them."""
@@ -294,40 +293,37 @@ class KronProduct(FastPath):
 
     def _fast_path(self, x: DeviceArray, out: DeviceArray) -> Callable[[int, int], None] | None:
         """Accept vectors (..., N)."""
-        others = self._before * self._behind
-        rows, columns = others * math.prod(self._outputs), others * math.prod(self._inputs)
-        fits = x.dtype == self._factors[0].dtype and x.shape[-1:] == (columns,)
-        if not (fits and out.shape == (*x.shape[:-1], rows)):
+        fits = x.dtype == self._dtype and x.shape[-1:] == self._given
+        if not (fits and out.shape == (*x.shape[:-1], *self._result)):
             return None
-        prepared = self._prepare(x.size // columns, 1)
-        return None if prepared is None else prepared.apply
+        return self._prepare(x.size // self._given[0], 1).apply
 
     def _spec(self, outer: int, inner: int) -> KronSpec:
         """Return what is computed for vectors (outer, N, inner)."""
-        vectors, dtype = (outer * self._before, self._behind * inner), self._factors[0].dtype
-        how = self._precision, self._skipped
-        return KronSpec(self._inputs, self._outputs, *vectors, dtype, *how)
+        vectors = outer * self._before, self._behind * inner
+        sizes = self._inputs, self._outputs
+        return KronSpec(*sizes, *vectors, self._dtype, self._precision, self._skipped)
 
-    def _prepare(self, outer: int, inner: int) -> _Prepared | None:
-        """Return the product for vectors (outer, N, inner), None if something is empty."""
+    def _prepare(self, outer: int, inner: int) -> _Prepared:
+        """Return the product for vectors (outer, N, inner), which are not empty."""
         prepared = self._prepared.get((outer, inner))
         if prepared is None:
-            dtype, spec = self._factors[0].dtype, self._spec(outer, inner)
-            if is_empty(spec):
-                return None
+            spec = self._spec(outer, inner)
             _tune(spec, _may_be_constant(spec), self._device, self._tuning)
             program = self._kernels.program(spec) or kron_program(spec, self._device)
-            prepared = _Prepared(program, self._factors, dtype, self._device, self._workspaces)
+            prepared = self._with(program)
             if len(self._prepared) >= _MAX_CACHED_PLANS:
                 self._prepared.clear()
             self._prepared[outer, inner] = prepared
         return prepared
 
+    def _with(self, program: KronProgram) -> _Prepared:
+        return _Prepared(program, self._factors, self._dtype, self._device, self._workspaces)
+
     def reserve(self, outer: int, inner: int) -> None:
         """Compile and allocate what `run` will need."""
-        prepared = self._prepare(outer, inner)
-        if prepared is not None:
-            prepared.reserve()
+        if not is_empty(self._spec(outer, inner)):
+            self._prepare(outer, inner).reserve()
 
     def spread(
         self, owners: Owners, x: DeviceArray, outer: int, inner: int, alpha: complex
@@ -348,7 +344,6 @@ class KronProduct(FastPath):
     def _prepare_spread(
         self, owners: Owners, addresses: tuple[int, ...], outer: int, inner: int, alpha: complex
     ) -> _Prepared | None:
-        dtype = self._factors[0].dtype
         spec = self._spec(outer, inner)
         if is_empty(spec) or self._before > 1 or self._behind > 1:  # rows of owners are others
             return None
@@ -361,27 +356,13 @@ class KronProduct(FastPath):
             return None
         kernels = *between, replace(kernel, arguments=arguments)
         program = KronProgram(kernels, lambda kernel: load_kernel(kernel.program, self._device))
-        return _Prepared(program, self._factors, dtype, self._device, self._workspaces)
+        return self._with(program)
 
-    def run(
-        self,
-        x: DeviceArray,
-        y: DeviceArray,
-        outer: int,
-        inner: int,
-        alpha: complex,
-        accumulate: bool,
+    def _start(
+        self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
-        """Map x (outer, N, inner) to alpha A x, added to y or overwriting it."""
-        check_device(self._device, x, y)
-        with device_errors():
-            prepared = self._prepare(outer, inner)
-            if prepared is not None:
-                source, target = x.data.ptr, y.data.ptr
-                scalars = self._scalars(alpha, accumulate)
-                prepared.run(source, target, target if accumulate else 0, scalars)
-            elif y.size and not accumulate:
-                y[...] = 0
+        scalars = self._scalars(alpha, accumulate)
+        self._prepare(outer, inner).run(x, y, y if accumulate else 0, scalars)
 
 
 def kron_product(

@@ -25,6 +25,7 @@ from batchkron.backends.cuda.runtime.device import (
     device_limits,
     ready_stream,
 )
+from batchkron.backends.kron_sum import ListedSum
 from batchkron.backends.krylov_arguments import ARGUMENTS, Stage, max_sums
 from batchkron.backends.protocol import Reduction
 from batchkron.spec.kron import Array
@@ -116,10 +117,10 @@ class Iterations:
 
 
 def krylov_iterations(
-    plan: SumPlan, stages: tuple[Stage, ...], kept: int, count: int
+    plan: SumPlan | ListedSum, stages: tuple[Stage, ...], kept: int, count: int
 ) -> Iterations | None:
     """Return whole iterations for the systems of a plan, None if one does not fit in a block."""
-    if plan.tiling is None:
+    if not isinstance(plan, SumPlan):
         return None
     of = plan.dtype, plan.tiling, plan.systems, stages, kept, count
     kernel = systems_kernel(*of, device_limits(current_device()))

@@ -8,7 +8,7 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.choose import kernel_of
 from batchkron.backends.cuda.kernel_family import without
-from batchkron.backends.cuda.kron_sum.systems import SumShape, sum_tiling
+from batchkron.backends.cuda.kron_sum.systems import sum_tiling
 
 
 @pytest.mark.parametrize("limits", DEVICES.values(), ids=DEVICES)
@@ -36,7 +36,7 @@ def test_what_does_not_fit_is_left_to_lists(sizes):
 
 
 def test_systems_have_the_kernel_of_their_sizes():
-    shape = SumShape((8, 8, 8), np.dtype("f8"), 30)
+    shape = ((8, 8, 8), np.dtype("f8"), 30)
     kernel = kernel_of("kron_sum", shape, DEVICES["90"])
     assert kernel.variant == sum_tiling((8, 8, 8), 8, DEVICES["90"])
     how = kernel.launch
@@ -44,5 +44,5 @@ def test_systems_have_the_kernel_of_their_sizes():
     assert how.shared_bytes == 8 * kernel.variant.elements
     with without("kron_sum.systems"):
         assert kernel_of("kron_sum", shape, DEVICES["90"]) is None
-    for none in (SumShape((8, 8, 8), np.dtype("f8"), 0), SumShape((2, 3), np.dtype("f8"), 30)):
+    for none in (((8, 8, 8), np.dtype("f8"), 0), ((2, 3), np.dtype("f8"), 30)):
         assert kernel_of("kron_sum", none, DEVICES["90"]) is None
