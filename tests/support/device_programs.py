@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 from plans import list_shape, plan_of, square_run
 
+from batchkron.backends.cuda.batch.general import batch_program, batch_tiling
 from batchkron.backends.cuda.batch.matrix_units import MATRIX_UNITS
 from batchkron.backends.cuda.batch.registers import REGISTERS
 from batchkron.backends.cuda.batch.slices import SLICES
@@ -18,10 +19,9 @@ from batchkron.backends.cuda.choose import families
 from batchkron.backends.cuda.diagonal.kernel import diagonal_program
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
 from batchkron.backends.cuda.formula.kernel import formula_program
-from batchkron.backends.cuda.general_kernel import batch_program, batch_tiling
 from batchkron.backends.cuda.gram.registers import registers_kernel
 from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
-from batchkron.backends.cuda.gram.tiles import GramWork, tiles_kernel
+from batchkron.backends.cuda.gram.tiles import tiles_kernel
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import first_kernel
 from batchkron.backends.cuda.kron.families import FAMILY_OF
@@ -301,11 +301,11 @@ def gram_programs(dtype, limits):
     for counts, parts in (((64,), 300), ((4096,), 264), ((9, 25, 16, 36), 264)):
         yield total_kernel(dtype, counts, parts).program
     for shape in ((1 << 20, 5, 3, 1), (1 << 20, 8, 8, 1), (1024, 3, 7, 64), (1024, 8, 8, 512)):
-        small = registers_kernel(GramWork(*shape, dtype), limits)
+        small = registers_kernel((*shape, dtype), limits)
         if small is not None:
             yield small.program
     for shape in ((1 << 20, 5, 3, 1), (1024, 16, 16, 512), (1024, 64, 64, 64)):
-        yield tiles_kernel(GramWork(*shape, dtype), limits).program
+        yield tiles_kernel((*shape, dtype), limits).program
 
 
 def row_gradients_kernels(dtype, limits):

@@ -1,8 +1,9 @@
 """Common parts of the estimated times of kernels.
 
-A kernel family counts what a kernel does (its ``...Work``) and computes a time from these counts
-and the constants of a device (its ``...Costs``). The formulas use arithmetic only, so that a count
-may be a number, or an array with one number for each of many kernels, as in ``benchmarks.gpu.fit``.
+A kernel family counts what a kernel does (`TimedFamily.work`) and computes a time from the counts
+and the constants of a device (`TimedFamily.seconds`). The formulas use arithmetic only, so that a
+count may be a number, or an array with one number for each of many kernels, as in
+``benchmarks.gpu.fit``.
 """
 
 from __future__ import annotations

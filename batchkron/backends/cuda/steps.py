@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import FACTOR, struct
 from batchkron.backends.cuda.runtime.hardware import round_up
 
 # Largest number of modes whose sizes are compiled into a kernel; with more it reads them from
@@ -171,6 +171,4 @@ def steps_type(scalar: str, steps: Sequence[Step]) -> str:
 @cache
 def steps_argument(modes: int, fixed: bool) -> np.dtype[Any]:
     """Return the layout of the C++ struct FixedSteps of ``modes`` steps, or of RuntimeSteps."""
-    if fixed:
-        return np.dtype([("factors", FACTOR, (modes,))])
-    return np.dtype([*pointer_fields("steps", "factors"), *size_fields("count")])
+    return struct(("factors", FACTOR, (modes,)) if fixed else "*steps *factors count")

@@ -46,18 +46,19 @@ from kernel_resources import (
 )
 from nvrtc import DEVICES, compile_program
 
+from batchkron.backends.cuda.batch.general import batch_arguments
 from batchkron.backends.cuda.batch.kernel import register_batch_arguments
 from batchkron.backends.cuda.diagonal.kernel import diagonal_arguments
 from batchkron.backends.cuda.explicit.bands import explicit_arguments
 from batchkron.backends.cuda.explicit.tiles import tiles_arguments
 from batchkron.backends.cuda.formula.kernel import formula_arguments
-from batchkron.backends.cuda.general_kernel import batch_arguments, group_arguments
 from batchkron.backends.cuda.gram.registers import small_arguments
 from batchkron.backends.cuda.gram.rows import row_arguments
 from batchkron.backends.cuda.gram.tiles import gram_arguments
 from batchkron.backends.cuda.gram.total import total_arguments
 from batchkron.backends.cuda.interpolated.kernel import interpolation_arguments
 from batchkron.backends.cuda.interpolated.pieces import fold_arguments
+from batchkron.backends.cuda.kron.general import group_arguments
 from batchkron.backends.cuda.kron.kernel import kron_arguments
 from batchkron.backends.cuda.kron_sum.back_substitution import back_substitution_arguments
 from batchkron.backends.cuda.kron_sum.systems import sum_arguments

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import check_runs, plan_of, product, seconds_of
 
-from batchkron.backends.cuda.general_kernel import batch_tiling
+from batchkron.backends.cuda.batch.general import batch_tiling
 from batchkron.backends.cuda.kron.families import FAMILY_OF
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import MAX_FIXED_MODES, k_tile, plan_order, plan_steps

@@ -8,7 +8,7 @@ from emulator.host_compiler import compiled, mistake, run_kernel
 from emulator.kron_matmul import placed
 
 from batchkron.backends.cuda.gram.registers import registers_kernel
-from batchkron.backends.cuda.gram.tiles import THREADS, GramWork, tiles_kernel
+from batchkron.backends.cuda.gram.tiles import THREADS, tiles_kernel
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 
@@ -69,7 +69,7 @@ class Problem:
     def kernel(self):
         """The kernel whose thread blocks write so many parts of the sums."""
         make = registers_kernel if self.small else tiles_kernel
-        return make(GramWork(*self.shape, self.dtype), CHIP, self.blocks)
+        return make((*self.shape, self.dtype), CHIP, self.blocks)
 
     @property
     def programs(self):
@@ -133,7 +133,7 @@ def test_distances_of_more_than_31_bits(tmp_path, rng):
     """As `near` 0 says; here they are short."""
     problem = Problem(rng, (40, 12, 5, 7, 2), np.dtype("f4"))
     assert problem.kernel().arguments["near"] == 1
-    far = GramWork(3, 12, 5, 1 << 29, problem.dtype)
+    far = (3, 12, 5, 1 << 29, problem.dtype)
     assert tiles_kernel(far, CHIP).arguments["near"] == 0
     sums = problem.run(*compiled(problem.programs, tmp_path), rng, near=0)
     np.testing.assert_array_equal(sums, problem.expected)
@@ -179,7 +179,7 @@ def test_work_is_cut_for_every_shape(rng, dtype):
     itemsize = dtype.itemsize
     for _ in range(300):
         outer, rows, columns, inner = (int(2 ** rng.uniform(0, top)) for top in (20, 9, 9, 20))
-        kernel = tiles_kernel(GramWork(outer, rows, columns, inner, dtype), CHIP)
+        kernel = tiles_kernel((outer, rows, columns, inner, dtype), CHIP)
         row_tile, column_tile, own, _, width, capacity = kernel.tile
         outer_step, inner_step, blocks = (
             int(kernel.arguments[name][0]) for name in ("outer_step", "inner_step", "blocks")
@@ -208,7 +208,7 @@ def test_small_modes_have_registers(rng, dtype):
     for _ in range(300):
         outer, inner = (int(2 ** rng.uniform(0, 20)) for _ in range(2))
         rows, columns = (int(2 ** rng.uniform(0, 6.1)) for _ in range(2))
-        small = registers_kernel(GramWork(outer, rows, columns, inner, dtype), CHIP)
+        small = registers_kernel((outer, rows, columns, inner, dtype), CHIP)
         held = dtype.itemsize // 4 * (rows * columns + 2 * (rows + columns))
         fits = rows * columns <= 64 and held <= 225  # of the 255 registers of a thread
         assert (small is not None) == (dtype.kind == "f" and fits)

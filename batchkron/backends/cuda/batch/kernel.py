@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import Step
@@ -70,22 +70,19 @@ def list_starts(outputs: Array, count: int) -> Array:
 @cache
 def register_batch_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct RegisterBatchArguments for ``modes`` factors."""
-    pointers = pointer_fields("x", "y", "list", "starts", "weights", "unit_weights")
-    pool = np.dtype([*pointer_fields("data"), *size_fields("system")])
-    sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "slots", "weight_system")
-    fixed = [*pointers, ("pools", pool, (modes,)), *sizes]
-    return np.dtype([*fixed, *size_fields("accumulate"), ("alpha", dtype)], align=True)
+    pools = "pools", struct("*data system"), (modes,)
+    sizes = "outer systems num_inputs num_outputs slots weight_system accumulate"
+    pointers = "*x *y *list *starts *weights *unit_weights"
+    return struct(pointers, pools, sizes, ("alpha", dtype))
 
 
 @cache
 def unsorted_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct UnsortedArguments for ``modes`` factors."""
-    pointers = pointer_fields("x", "y", "ids", "inputs", "outputs", "weights", "refused")
-    names = "pool_systems", "limits", "columns"
-    by_step = [("pools", "u8", (modes,)), *((name, "i8", (modes,)) for name in names)]
-    sizes = size_fields("outer", "systems", "num_inputs", "num_outputs", "weight_system")
-    scalars = [*size_fields("products"), ("alpha", dtype)]
-    return np.dtype([*pointers, *by_step, *sizes, *scalars], align=True)
+    pointers = "*x *y *ids *inputs *outputs *weights *refused"
+    by_step = f"*pools[{modes}] pool_systems[{modes}] limits[{modes}] columns[{modes}]"
+    sizes = "outer systems num_inputs num_outputs weight_system products"
+    return struct(pointers, by_step, sizes, ("alpha", dtype))
 
 
 # Largest number of inputs, and of products of one output: kernels count them in 32 bits.

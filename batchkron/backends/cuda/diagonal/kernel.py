@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.program import Program, device_program
 
 
@@ -20,5 +20,4 @@ def diagonal_program(dtype: np.dtype[np.generic], threads: int, repeated: bool) 
 @cache
 def diagonal_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the layout of the C++ struct DiagonalArguments."""
-    sizes = size_fields("count", "period", "inner", "scaled", "accumulate")
-    return np.dtype([*pointer_fields("x", "y", "d"), *sizes, ("alpha", dtype)], align=True)
+    return struct("*x *y *d count period inner scaled accumulate", ("alpha", dtype))

@@ -23,7 +23,7 @@ from batchkron.backends.cuda.explicit.kernel import (
     ProductShape,
 )
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import LINE, MAX_GRID_YZ, DeviceLimits
 from batchkron.backends.cuda.runtime.program import device_program
 
@@ -180,10 +180,9 @@ def _entries(elements: int, columns: int, width: int, out: int, size: int, slice
 @cache
 def explicit_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct ExplicitKronArguments."""
-    sizes = size_fields("b_slices", "a_slice", "b_slice", "total", "words", "a_band", "out_band")
-    sizes += size_fields("whole", "rest", "repeats", "groups", "parts", "alignment")
+    sizes = "b_slices a_slice b_slice total words a_band out_band whole rest repeats groups parts"
     reciprocals = [(f"over_{name}", "u4") for name in ("columns", "b_rows", "b_columns")]
-    return np.dtype([*PRODUCT, *sizes, *reciprocals], align=True)
+    return struct(*PRODUCT, sizes, "alignment", *reciprocals)
 
 
 BANDS = Family("explicit", "bands", bands_kernel)

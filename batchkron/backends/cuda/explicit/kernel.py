@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 
 WORD_BYTES = 16  # bytes that a thread writes at once
 # Once there are this many thread blocks on each multiprocessor, a thread takes more than one batch
@@ -99,8 +99,8 @@ class ProductShape:
         return 1, itemsize // 2
 
 
-LAYOUT = np.dtype(size_fields("rows", "columns", "row", "column"))
-PRODUCT = [*pointer_fields("a_data", "b_data", "out"), ("a", LAYOUT), ("b", LAYOUT)]
+LAYOUT = struct("rows columns row column")
+PRODUCT = "*a_data *b_data *out", ("a", LAYOUT), ("b", LAYOUT)
 
 
 RESULT_BYTES = 256  # alignment of intermediate results in bytes, the same as CuPy's of arrays

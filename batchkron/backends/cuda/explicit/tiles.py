@@ -25,7 +25,7 @@ from batchkron.backends.cuda.explicit.kernel import (
     ProductShape,
 )
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import LINE, DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.program import device_program
 
@@ -150,13 +150,10 @@ def tiles_are_faster(shape: ProductShape) -> bool:
 @cache
 def tiles_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct ExplicitTilesArguments."""
-    inner = pointer_fields("a_inner_data", "b_inner_data")
-    sizes = size_fields("a_rows", "a_columns", "b_rows", "b_columns")
-    sizes += size_fields("tile_rows", "tile_columns", "b_tile_rows", "b_tile_columns")
-    sizes += size_fields("column_tiles", "b_row_tiles", "b_column_tiles")
-    matrices = [*PRODUCT[3:], ("a_inner", LAYOUT), ("b_inner", LAYOUT)]
-    fields = [*PRODUCT[:3], *inner, *matrices, *sizes, ("over_width", "u4")]
-    return np.dtype(fields, align=True)
+    matrices = *PRODUCT[1:], ("a_inner", LAYOUT), ("b_inner", LAYOUT)
+    sizes = "a_rows a_columns b_rows b_columns tile_rows tile_columns b_tile_rows b_tile_columns"
+    tiles = "column_tiles b_row_tiles b_column_tiles", ("over_width", "u4")
+    return struct(PRODUCT[0], "*a_inner_data *b_inner_data", *matrices, sizes, *tiles)
 
 
 TILES = Family("explicit", "tiles", tiles_kernel, tiles_are_faster)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.spec.formula import FormulaSpec
 
@@ -38,5 +38,4 @@ def _tree(spec: FormulaSpec) -> str:
 @cache
 def formula_arguments(variables: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct FormulaArguments."""
-    pointers = pointer_fields("y", "numbers")
-    return np.dtype([("x", "u8", (variables,)), *pointers, *size_fields("count")], align=True)
+    return struct(f"*x[{variables}] *y *numbers count")

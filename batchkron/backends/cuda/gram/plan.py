@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.gram.registers import REGISTERS
-from batchkron.backends.cuda.gram.tiles import TILES, GramWork
+from batchkron.backends.cuda.gram.tiles import TILES
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import first_kernel
 from batchkron.backends.cuda.kernel_launch import launch_of
@@ -28,7 +28,7 @@ class GramPlan:
     """
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: np.dtype[Any], device: int) -> None:
-        kernel = first_kernel(FAMILIES, GramWork(*shape, dtype), device_limits(device))
+        kernel = first_kernel(FAMILIES, (*shape, dtype), device_limits(device))
         if kernel is None:
             raise LookupError("no family of kernels of Gram matrices takes these tensors")
         self._multiply = launch_of(kernel, device, 3)

@@ -12,7 +12,7 @@ import numpy as np
 
 from batchkron.backends.cuda.gram.tiles import GramWork
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
     REGISTER_FILE,
@@ -62,5 +62,4 @@ REGISTERS = Family("gram", "registers", registers_kernel)
 @cache
 def small_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct SmallGramArguments."""
-    sizes = size_fields("pairs", "inner", "l_step", "r_step")
-    return np.dtype([*pointer_fields("x", "y", "sums"), *sizes], align=True)
+    return struct("*x *y *sums pairs inner l_step r_step")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
     REGISTER_FILE,
@@ -162,11 +162,8 @@ def _program(
 
 def row_arguments(modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct RowGradientsArguments."""
-    pointers = pointer_fields("x", "gradient", "of_x", "parts")
-    strides = [("along", "i8", (modes,)), ("across", "i8", (modes,))]
-    return np.dtype(
-        [*pointers, ("factors", "u8", (modes,)), *strides, *size_fields("rows", "chunk")]
-    )
+    strides = f"along[{modes}] across[{modes}]"
+    return struct(f"*x *gradient *of_x *parts *factors[{modes}]", strides, "rows chunk")
 
 
 def _groups(product: ProductLayout, fibres: int) -> tuple[tuple[int, ...], int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import device_program
 
@@ -28,14 +28,9 @@ _BLOCKS_PER_PROCESSOR = 2  # all that work at a time: fewer parts, less to begin
 _PAIRS_PER_SUM = 4  # pairs (l, r) a block has at least, times rows or columns: parts are traffic
 
 
-class GramWork(NamedTuple):
-    """Sums over l and r of conj(x[l, p, r]) y[l, q, r], of x (outer, rows, inner) and such a y."""
-
-    outer: int
-    rows: int
-    columns: int
-    inner: int
-    dtype: np.dtype[Any]
+GramWork = tuple[int, int, int, int, np.dtype[Any]]
+"""(outer, rows, columns, inner, dtype): sums over l and r of conj(x[l, p, r]) y[l, q, r], of x
+(outer, rows, inner) and y (outer, columns, inner)."""
 
 
 def _tile(size: int, own: int) -> int:
@@ -68,11 +63,8 @@ def _pieces(inner: int, capacity: int) -> tuple[int, int]:
 @cache
 def gram_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct GramArguments."""
-    sizes = size_fields(
-        "outer", "rows", "columns", "inner", "blocks", "column_tiles", "outer_step", "inner_step",
-        "outer_chunks", "inner_chunks", "l_next", "r_next", "groups", "group_factor", "near",
-    )  # fmt: skip
-    return np.dtype([*pointer_fields("x", "y", "sums"), *sizes], align=True)
+    sizes = "outer rows columns inner blocks column_tiles outer_step inner_step outer_chunks"
+    return struct("*x *y *sums", sizes, "inner_chunks l_next r_next groups group_factor near")
 
 
 def tiles_kernel(work: GramWork, device: DeviceLimits, parts: int | None = None) -> Kernel:

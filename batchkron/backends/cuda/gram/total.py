@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.program import device_program
 
 _THREADS = 256  # of a thread block; chosen by hand
@@ -41,5 +41,4 @@ TOTAL = Family("gram", "total", total_kernel)
 @cache
 def total_arguments(results: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct GramTotalArguments."""
-    sums, ends = ("sums", "u8", (results,)), ("ends", "i8", (results,))
-    return np.dtype([*pointer_fields("parts"), sums, *size_fields("count", "blocks"), ends])
+    return struct(f"*parts *sums[{results}] count blocks ends[{results}]")

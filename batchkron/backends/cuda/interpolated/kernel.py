@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits, power_of_two
 from batchkron.backends.cuda.runtime.program import Program, device_program
 from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
@@ -125,18 +125,10 @@ def interpolation_program(kernel: str, dtype: np.dtype[Any], *sizes: int) -> Pro
 @cache
 def interpolation_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct InterpolationArguments."""
-    fields = [
-        *pointer_fields("points", "grid", "partial"),
-        *pointer_fields("weights", "corners", "places", "starts"),
-        *pointer_fields("entries", "segments", "covers"),
-        *size_fields("count", "segment_count", "point_step", "cell_step"),
-        ("sizes", "i8", (modes,)),
-        ("steps", "i8", (modes,)),
-        ("vectors", "i8", MAX_VECTORS),
-        *size_fields("accumulate"),
-        ("alpha", dtype),
-    ]
-    return np.dtype(fields, align=True)
+    pointers = "*points *grid *partial *weights *corners *places *starts"
+    lists = "*entries *segments *covers count segment_count point_step cell_step"
+    vectors = f"sizes[{modes}] steps[{modes}] vectors[{MAX_VECTORS}] accumulate"
+    return struct(pointers, lists, vectors, ("alpha", dtype))
 
 
 def sized_arguments(

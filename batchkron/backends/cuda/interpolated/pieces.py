@@ -17,7 +17,7 @@ import numpy as np
 
 from batchkron.arrays import array_module
 from batchkron.backends.cuda.interpolated.kernel import MAX_VECTORS, RESIDENT_THREADS, gather_lanes
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.spec.interpolated import WEIGHTS, Windows, cell_numbers
 
@@ -86,11 +86,5 @@ def scatter_cut_modes(sizes: tuple[int, ...], count: int) -> int:
 @cache
 def fold_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the layout of the C++ struct FoldArguments."""
-    fields = [
-        *pointer_fields("points", "partial"),
-        *size_fields("count", "pieces", "point_step"),
-        ("vectors", "i8", MAX_VECTORS),
-        *size_fields("accumulate"),
-        ("alpha", dtype),
-    ]
-    return np.dtype(fields, align=True)
+    sizes = f"count pieces point_step vectors[{MAX_VECTORS}] accumulate"
+    return struct("*points *partial", sizes, ("alpha", dtype))

@@ -1,6 +1,7 @@
 """Kernels of Kron-Matmuls with factors of any size and dtype, for up to twelve modes.
 
-Results between steps are kept in two buffers. The estimated time is
+Results between steps are kept in two buffers. The kernel's contract is in
+``csrc/cuda/kron/general.cuh``. The estimated time is
 
     time = launch + factors + slowest(a tile's latency x rounds, a multiprocessor's work, memory)
 
@@ -9,29 +10,39 @@ where rounds is the number of tiles that a thread group computes one after anoth
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from batchkron.backends.cuda.estimates import NANOSECOND, Count, ceil_div, slowest, warps_of
-from batchkron.backends.cuda.general_kernel import (
-    Tiling,
-    group_arguments,
-    group_program,
-    run_steps,
-    run_tiling,
-)
+from batchkron.backends.cuda.general_kernel import SHARED_TARGET, Tiling
 from batchkron.backends.cuda.kernel import Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron.kernel import KronFamily
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_RESIDENT_THREADS,
     DeviceLimits,
     resident_blocks,
+    round_up,
 )
-from batchkron.backends.cuda.steps import MAX_FIXED_MODES, ModeRun
+from batchkron.backends.cuda.runtime.program import SCALARS, Program, device_program
+from batchkron.backends.cuda.steps import (
+    MAX_FIXED_MODES,
+    ModeRun,
+    plan_order,
+    plan_steps,
+    steps_argument,
+    steps_type,
+)
 from batchkron.spec.kron import Array
 
 _MAX_RESIDENT_BLOCKS = 32  # thread blocks of a multiprocessor, a limit of the hardware
+# Chosen by hand:
+_WIDTHS = (32, 16, 8)  # columns of a tile, preferred first
+_NARROW_WIDTHS = (4, 2, 1)  # the same, if wider tiles are too large or too few
 
 
 class General(KronFamily):
@@ -110,13 +121,36 @@ class General(KronFamily):
         workspace = blocks * tiling.workspace_bytes
         modes = tuple(step.mode for step in tiling.steps)
         launch = LaunchShape(blocks, tiling.block, 1, tiling.shared_bytes, workspace)
-        what = group_program(run.dtype, tiling), launch, tiling, modes, _arguments(run, tiling)
+        what = _program(run.dtype, tiling), launch, tiling, modes, _arguments(run, tiling)
         return self.made(run, variant, device, *what)
 
 
 @lru_cache(maxsize=256)
 def _tiling(run: ModeRun, device: DeviceLimits) -> Tiling:
-    return run_tiling(run_steps(run), run.L * run.R, run.R, run.itemsize, device)
+    """Return the widest tiling that is not too large, with the steps in the order of least work."""
+    order, itemsize, columns = plan_order(run.inputs, run.outputs), run.itemsize, run.L * run.R
+    local = plan_steps(run.inputs, run.outputs, order, run.dtype)
+    steps = tuple(replace(step, mode=step.mode + run.first) for step in local)
+
+    def tiling(width: int, staged: bool, in_shared: bool) -> Tiling:
+        row_length = run.R if width > run.R and in_shared else 0
+        items = max(step.items(width) for step in steps)
+        threads = min(256, max(64, round_up(items, 32)))
+        return Tiling(steps, width, row_length, threads, staged, in_shared, 2, itemsize)
+
+    widths = [
+        width
+        for width in _WIDTHS + _NARROW_WIDTHS
+        if width == 1 or (width < 2 * columns and columns >= width * device.multiprocessors)
+    ]
+    target = min(SHARED_TARGET, device.shared_bytes)
+    for staged, budget in ((True, target), (True, device.shared_bytes), (False, target)):
+        for choice in (tiling(width, staged, True) for width in widths):
+            if choice.shared_bytes <= budget:
+                return choice
+    width = min(widths[0], _WIDTHS[-1])
+    choice = tiling(width, True, False)
+    return choice if choice.shared_bytes <= target else tiling(width, False, False)
 
 
 def _resident(tiling: Tiling, device: DeviceLimits) -> int:
@@ -125,6 +159,21 @@ def _resident(tiling: Tiling, device: DeviceLimits) -> int:
         return 1
     fitting = resident_blocks(tiling.shared_bytes, device)
     return max(1, min(fitting, MAX_RESIDENT_THREADS // tiling.block, _MAX_RESIDENT_BLOCKS))
+
+
+def _program(dtype: np.dtype[np.generic], tiling: Tiling) -> Program:
+    steps, sizes = steps_type(SCALARS[dtype], tiling.steps), (tiling.input_size, tiling.output_size)
+    cut = tiling.width, tiling.row_length, tiling.threads, tiling.staged, tiling.in_shared
+    return device_program("kron/general", "kron_group", dtype, steps, *sizes, *cut)
+
+
+@cache
+def group_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
+    """Return the layout of the C++ struct GroupArguments for ``modes`` factors."""
+    steps = "steps", steps_argument(modes, True)
+    sizes = "columns R input_size output_size staged buffer"
+    scalars = ("alpha", dtype), ("beta", dtype)
+    return struct("*x *y *previous *workspace", steps, sizes, *scalars)
 
 
 def _arguments(run: ModeRun, tiling: Tiling) -> Array:

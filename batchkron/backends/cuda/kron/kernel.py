@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Kernel, LaunchShape, TimedFamily, record
-from batchkron.backends.cuda.runtime.arguments import FACTOR, pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import FACTOR, struct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import ModeRun
@@ -59,7 +59,5 @@ class KronFamily(TimedFamily[ModeRun]):
 @cache
 def kron_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct KronArguments for ``modes`` factors."""
-    pointers = pointer_fields("x", "y", "previous")
-    sizes = size_fields("L", "R")
-    scalars = [("alpha", dtype), ("beta", dtype)]
-    return np.dtype([*pointers, ("factors", FACTOR, (modes,)), *sizes, *scalars], align=True)
+    factors = "factors", FACTOR, (modes,)
+    return struct("*x *y *previous", factors, "L R", ("alpha", dtype), ("beta", dtype))

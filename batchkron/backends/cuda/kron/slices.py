@@ -32,31 +32,19 @@ _TILE_BLOCKS, _TILE_SLOTS = 2, 3
 _LINES, _NO_LEAD = "batchkron::InnerLines", "batchkron::NoLead"
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A supported shape of slices."""
-
-    itemsize: int  # bytes of an element
-    # outer, inner: sizes of the outer and inner modes of a slice; each may be several modes with
-    # this product
-    outer: tuple[int, ...]
-    inner: tuple[int, ...]
-    columns: int  # columns of a slice
-    leads: tuple[int, ...]  # supported sizes of the lead, 1 if there is none
-    # smallest number of tiles for each multiprocessor, and smallest mode size, for which the kernel
-    # is used
-    minimum: tuple[int, int] = (0, 1)
-
-
-_KINDS = (
-    _Kind(8, (8, 8), (8, 8), 1, (4, 6, 8)),
-    _Kind(8, (16,), (16, 16), 1, (4, 6, 8)),
-    _Kind(8, (8, 8), (), 64, (4, 6, 8)),
-    _Kind(8, (16,), (16,), 8, (8, 16)),
-    _Kind(4, (8, 8), (8, 8), 1, (8,)),
-    _Kind(4, (16,), (16, 16), 1, (8, 16)),
-    _Kind(4, (8, 8), (8, 8), 1, (1,), (4, 8)),
-    _Kind(4, (16,), (16, 16), 1, (1,), (4, 8)),
+# The supported shapes of slices: bytes of an element; sizes of the outer and the inner modes of a
+# slice, each of which may be several modes with this product; columns; supported sizes of the lead,
+# 1 if there is none; the fewest tiles for each multiprocessor, and the smallest mode, from which on
+# the kernel is used.
+_KINDS: tuple[tuple[int, tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int, int], ...] = (
+    (8, (8, 8), (8, 8), 1, (4, 6, 8), 0, 1),
+    (8, (16,), (16, 16), 1, (4, 6, 8), 0, 1),
+    (8, (8, 8), (), 64, (4, 6, 8), 0, 1),
+    (8, (16,), (16,), 8, (8, 16), 0, 1),
+    (4, (8, 8), (8, 8), 1, (8,), 0, 1),
+    (4, (16,), (16, 16), 1, (8, 16), 0, 1),
+    (4, (8, 8), (8, 8), 1, (1,), 4, 8),
+    (4, (16,), (16, 16), 1, (1,), 4, 8),
 )
 
 
@@ -170,18 +158,17 @@ def tile_of(run: ModeRun, device: DeviceLimits) -> SliceTile | None:
         return None
     if sizes != run.outputs or len(sizes) > _MAX_MODES:
         return None
-    for kind in _KINDS:
-        fits = run.R == 1 if kind.columns == 1 else run.R % kind.columns == 0
-        if kind.itemsize != run.itemsize or not fits:
+    for itemsize, outer, inner, columns, leads, rounds, smallest in _KINDS:
+        fits = run.R == 1 if columns == 1 else run.R % columns == 0
+        if itemsize != run.itemsize or not fits:
             continue
-        parts = _divided(sizes, (*kind.outer, *kind.inner))
-        if parts is None or math.prod(parts[0]) not in kind.leads:
+        parts = _divided(sizes, (*outer, *inner))
+        if parts is None or math.prod(parts[0]) not in leads:
             continue
-        rounds, smallest = kind.minimum
-        tiles = run.L * run.R // kind.columns
+        tiles = run.L * run.R // columns
         if min(sizes) >= smallest and tiles >= rounds * device.multiprocessors:
-            inner = 1 + len(kind.outer)
-            return SliceTile(parts[0], parts[1:inner], parts[inner:], kind.columns)
+            first = 1 + len(outer)
+            return SliceTile(parts[0], parts[1:first], parts[first:], columns)
     return None
 
 

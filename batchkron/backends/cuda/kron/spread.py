@@ -14,7 +14,7 @@ import numpy as np
 from batchkron.backends.cuda.kernel import Kernel, record
 from batchkron.backends.cuda.kron.fibres.family import Fibres
 from batchkron.backends.cuda.kron.kernel import kron_arguments
-from batchkron.backends.cuda.runtime.arguments import size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.protocol import Owners
 from batchkron.spec.kron import Array
@@ -67,6 +67,5 @@ def spread_arguments(
 def _layout(dtype: np.dtype[Any], modes: int, owners: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct SpreadArguments."""
     base = kron_arguments(dtype, modes)
-    sizes = size_fields("group", "vector", "slice", "row", "aligned")
     known = [(name, base[name]) for name in base.names or ()]
-    return np.dtype([*known, ("to", "u8", (owners,)), *sizes], align=True)
+    return struct(*known, f"*to[{owners}] group vector slice row aligned")

@@ -13,7 +13,7 @@ import numpy as np
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, common_pack
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.program import device_program
 
@@ -118,4 +118,4 @@ def _accesses(width: int, row: int, pack: int, itemsize: int) -> int:
 @cache
 def transpose_blocks_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct TransposeBlocksArguments."""
-    return np.dtype([*pointer_fields("from", "to"), *size_fields("blocks")], align=True)
+    return struct("*from *to blocks")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Kernel, LaunchShape, TimedFamily, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
 from batchkron.backends.cuda.runtime.program import SCALARS, device_program
 
@@ -166,7 +166,5 @@ def stored_row(c: int, itemsize: int) -> int:
 @cache
 def sparse_arguments(dtype: str) -> np.dtype[Any]:
     """Return the layout of the C++ struct KronSparseArguments."""
-    sizes = size_fields("outer", "a", "b", "c", "d", "inner", "row", "tiles", "together")
-    scalars = [*size_fields("accumulate"), ("alpha", sum_dtype(dtype))]
-    pointers = pointer_fields("x", "y", "values", "bias", "before")
-    return np.dtype([*pointers, *sizes, *scalars], align=True)
+    sizes = "outer a b c d inner row tiles together accumulate"
+    return struct("*x *y *values *bias *before", sizes, ("alpha", sum_dtype(dtype)))

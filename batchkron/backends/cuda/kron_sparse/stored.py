@@ -13,7 +13,7 @@ import numpy as np
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron_sparse.kernel import SPARSE_SCALARS, Stored, stored_row
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import device_program
 from batchkron.spec.kron import Array
@@ -69,8 +69,7 @@ def are_stored(
 @cache
 def store_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct StoreArguments."""
-    sizes = [("sizes", "i8", 4), ("strides", "i8", 4), *size_fields("row", "spread", "shift")]
-    return np.dtype([*pointer_fields("values", "stored"), *sizes], align=True)
+    return struct("*values *stored sizes[4] strides[4] row spread shift")
 
 
 def store_kernel(

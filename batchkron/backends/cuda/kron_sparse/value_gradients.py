@@ -25,7 +25,7 @@ from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.estimates import NANOSECOND
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
 from batchkron.backends.cuda.kron_sparse.kernel import WORD
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import (
     REGISTER_FILE,
     SECTOR,
@@ -149,8 +149,7 @@ def kernel_of(shape: GradientShape, cut: GradientCut, parts: int, seconds: float
 @cache
 def gradient_arguments() -> np.dtype[Any]:
     """Return the layout of the C++ struct KronSparseGradientArguments."""
-    sizes = size_fields("count", "each", "a", "b", "c", "d")
-    return np.dtype([*pointer_fields("x", "gradient", "parts"), *sizes], align=True)
+    return struct("*x *gradient *parts count each a b c d")
 
 
 def has_kernel(shape: GradientShape) -> bool:

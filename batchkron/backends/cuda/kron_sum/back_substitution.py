@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import Program, device_program
 
@@ -40,11 +40,4 @@ def levels(sizes: Sequence[int]) -> range:
 @cache
 def back_substitution_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct BackSubstitutionArguments."""
-    fields = [
-        *pointer_fields("x"),
-        ("triangles", "u8", (modes,)),
-        ("sizes", "i8", (modes,)),
-        *size_fields("inner", "level"),
-        ("shift", dtype),
-    ]
-    return np.dtype(fields, align=True)
+    return struct(f"*x *triangles[{modes}] sizes[{modes}] inner level", ("shift", dtype))

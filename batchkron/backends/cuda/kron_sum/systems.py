@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.runtime.program import device_program, template_type
 
@@ -87,12 +87,11 @@ SYSTEMS = Family("kron_sum", "systems", systems_kernel)
 @cache
 def sum_factors(modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct SumFactors for ``modes`` modes."""
-    return np.dtype([("data", "u8", (modes,)), ("system", "i8", (modes,))])
+    return struct(f"*data[{modes}] system[{modes}]")
 
 
 @cache
 def sum_arguments(dtype: np.dtype[Any], modes: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct SumArguments for ``modes`` modes."""
-    factors = ("factors", sum_factors(modes))
-    sizes = size_fields("systems", "inner", "accumulate")
-    return np.dtype([*pointer_fields("x", "y"), factors, *sizes, ("alpha", dtype)], align=True)
+    factors = "factors", sum_factors(modes)
+    return struct("*x *y", factors, "systems inner accumulate", ("alpha", dtype))

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-# The C++ struct Factor<T>, the matrices of one mode: address of the first one, then the strides
-# from system to system, matrix to matrix, row to row and column to column, in elements.
-FACTOR = np.dtype(
-    [("data", "u8"), ("system", "i8"), ("matrix", "i8"), ("row", "i8"), ("column", "i8")]
-)
+
+def struct(*parts: str | tuple[Any, ...]) -> np.dtype[Any]:
+    """Return the layout of a C++ struct: names of its fields in turn, or fields as NumPy has them.
+
+    ``*x`` is a pointer, ``n`` a signed integer of 64 bits, and ``n[3]`` an array of three.
+    """
+    fields: list[tuple[Any, ...]] = []
+    for part in parts:
+        if isinstance(part, tuple):
+            fields.append(part)
+            continue
+        for word in part.split():
+            name, _, count = word.rstrip("]").partition("[")
+            kind = "u8" if name.startswith("*") else "i8"
+            shape = ((int(count),),) if count else ()
+            fields.append((name.lstrip("*"), kind, *shape))
+    return np.dtype(fields, align=True)
 
 
-def pointer_fields(*names: str) -> list[tuple[str, str]]:
-    """Return unsigned 64-bit fields of these names."""
-    return [(name, "u8") for name in names]
-
-
-def size_fields(*names: str) -> list[tuple[str, str]]:
-    """Return signed 64-bit fields of these names."""
-    return [(name, "i8") for name in names]
+FACTOR = struct("*data system matrix row column")
+"""The C++ struct Factor<T>, the matrices of one mode: address of the first one, then the strides
+from system to system, matrix to matrix, row to row and column to column, in elements."""

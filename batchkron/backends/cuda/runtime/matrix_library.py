@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.backends.cpu.native import DeviceMultiply, MatrixLibrary
-from batchkron.backends.cuda.runtime.arguments import pointer_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 
 WORKSPACE = 32 << 20
 """Bytes that a product may use; with fewer, cuBLAS takes slower kernels on devices of sm_90."""
@@ -130,5 +130,4 @@ class LibraryMultiply(DeviceMultiply):
 @cache
 def _arguments(scalar: np.dtype[Any]) -> np.dtype[Any]:
     """Return the layout of the C++ struct MultiplyArguments."""
-    pointers = pointer_fields("x", "y", "values", "workspace")
-    return np.dtype([*pointers, ("accumulate", "i8"), ("alpha", scalar)])
+    return struct("*x *y *values *workspace accumulate", ("alpha", scalar))

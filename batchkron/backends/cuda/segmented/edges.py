@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.backends.cuda.kernel import Family, Kernel, LaunchShape, record
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.kron import Array
 
@@ -162,11 +162,10 @@ def _columns(one: EdgeList) -> tuple[_Ids, ...]:
 @cache
 def segmented_arguments(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the layout of the C++ struct SegmentedArguments."""
-    pointers = pointer_fields("x", "y", "scratch", "starts", "edges", "targets", "matrices")
-    sizes = size_fields("outer", "inner", "num_inputs", "num_outputs", "num_scratch", "accumulate")
-    nodes_by_group_count = "nodes_by_group_count", np.int64, (NUM_GROUP_COUNTS,)
-    fields = [*pointers, *size_fields("nodes"), nodes_by_group_count, *sizes, ("alpha", dtype)]
-    return np.dtype(fields, align=True)
+    pointers = "*x *y *scratch *starts *edges *targets *matrices"
+    nodes = f"nodes nodes_by_group_count[{NUM_GROUP_COUNTS}]"
+    sizes = "outer inner num_inputs num_outputs num_scratch accumulate"
+    return struct(pointers, nodes, sizes, ("alpha", dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchkron.backends.cuda.runtime.arguments import pointer_fields, size_fields
+from batchkron.backends.cuda.runtime.arguments import struct
 from batchkron.backends.cuda.runtime.program import Program, device_program
 
 ADDRESSES = ("y", "rows", "step", "results", "partial", "ended")
@@ -24,5 +24,5 @@ def step_sum_program(dtype: np.dtype[np.generic], threads: int, vectors: int) ->
 @cache
 def step_sum_arguments(vectors: int) -> np.dtype[Any]:
     """Return the layout of the C++ struct StepSumArguments."""
-    sizes = size_fields("count", "width", "first", "columns", "result", "ends")
-    return np.dtype([("x", "u8", (vectors,)), *pointer_fields(*ADDRESSES), *sizes])
+    pointers = " ".join(f"*{name}" for name in ADDRESSES)
+    return struct(f"*x[{vectors}]", pointers, "count width first columns result ends")

@@ -14,7 +14,7 @@ def multiply_gram(kernel, address):
 
 def _by_tiles(kernel, given):
     shape = tuple(int(given[name]) for name in ("outer", "rows", "columns", "inner"))
-    _sum_up(given, shape, int(given["blocks"]), kernel.work.dtype)
+    _sum_up(given, shape, int(given["blocks"]), kernel.work[-1])
 
 
 def _by_registers(kernel, given):

@@ -226,7 +226,7 @@ class TilePlanner:
     """Plans the passes over one tile.
 
     ``inputs`` and ``outputs``: sizes of the modes before and after the multiply; ``slices`` and
-    ``columns``: size of a tile, see `tile.RegisterTile`; ``itemsize``: bytes of an element;
+    ``columns``: size of a tile; ``itemsize``: bytes of an element;
     ``maximum``: elements that a thread may hold; ``cached``: whether the array fits in the
     second-level cache, where scattered accesses cost little.
     """
