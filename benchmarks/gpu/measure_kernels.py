@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import as_completed
-from dataclasses import astuple, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def timed(kernel: Kernel, code: CompiledKernel, device: int) -> float:
 def measured(kernel: Kernel, chosen: bool, microseconds: float) -> MeasuredKernel:
     run = kernel.work
     what = run.inputs, run.outputs, run.L, run.R, run.dtype.name, run.products, run.constant
-    variant = astuple(kernel.variant)
+    variant = tuple(kernel.variant)
     return MeasuredKernel(kernel.family.name, *what, variant, chosen, round(microseconds, 3))
 
 

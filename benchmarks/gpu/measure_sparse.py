@@ -83,7 +83,7 @@ def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> I
             "layout": case.layout,
             "dtype": dtype,
             "family": kernel.family.name,
-            "variant": [getattr(kernel.variant, name) for name in kernel.variant.__slots__],
+            "variant": list(kernel.variant),
             "kernel": kernel.program.expression,
             "microseconds": timing.microseconds,
             "estimate": 1e6 * kernel.seconds,

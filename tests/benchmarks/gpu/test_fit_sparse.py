@@ -33,7 +33,7 @@ def records(costs):
                     "layout": layout,
                     "dtype": "float16",
                     "family": "tiles",
-                    "variant": [getattr(variant, name) for name in variant.__slots__],
+                    "variant": list(variant),
                     "kernel": kernel.program.expression,
                     "microseconds": 1e6 * float(seconds),
                 }

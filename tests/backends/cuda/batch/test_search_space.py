@@ -117,6 +117,6 @@ def test_what_is_no_variant_is_not_read(data):
 def test_variants_that_do_not_fit_have_no_kernel(changed):
     rule, space = space_of(2, DEVICES["90"])
     assert space.kernels(space.rule) is not None
-    wrong = dataclasses.replace(space.rule, **changed)
+    wrong = space.rule._replace(**changed)
     assert registers_kernel(rule.work, DEVICES["90"], wrong) is None
     assert space.kernels(wrong) is None
