@@ -7,8 +7,7 @@ The transpose by the owners of cells is for grids whose sums over segments have 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,44 +35,33 @@ _CELLS = 4  # of a thread that scatters, where there are enough threads
 _MAX_POINTS = 2**31 - 32  # numbers of points, to which kernels add up to 32, have 32 bits
 
 
-@dataclass(frozen=True)
-class DeviceWindows:
-    """`Windows` as kernels read them, where the windows are: on the host or on the device."""
+def window_arrays(windows: Windows) -> dict[str, Array]:
+    """Return windows as kernels read them, where they are; ValueError if there are too many points.
 
-    weights: Array  # ndarray, (n, N, 4)
-    corners: NDArray[np.int64]  # the first cell of each window, a number in the whole grid
-    places: NDArray[np.int32]  # ndarray of int32, (n,)
-    bins: NDArray[np.int64]  # the number of each point's bin: a bin has all points of one corner
-    bin_count: int
-
-    @cached_property
-    def starts(self) -> NDArray[np.int32]:
-        """Where the points of each bin begin, (bins + 1,); bins are in the order of corners."""
-        module = array_module(self.bins)
-        numbers = module.arange(self.bin_count + 1)
-        return module.searchsorted(self.bins, numbers).astype(np.int32)  # type: ignore[no-any-return]
-
-    @property
-    def fullest(self) -> int:
-        """The largest number of points of a bin; a device is waited for."""
-        return int((self.starts[1:] - self.starts[:-1]).max())
-
-
-def device_windows(windows: Windows) -> DeviceWindows:
-    """Return windows as kernels read them; ValueError if there are too many points."""
+    A window's first cell is a number in the whole grid.
+    """
     if len(windows.places) >= _MAX_POINTS:
         raise ValueError(
             f"points has {len(windows.places)} rows; expected fewer than {_MAX_POINTS} on a CUDA "
             f"device"
         )
+    return {
+        "weights": windows.weights,
+        "corners": cell_numbers(windows.corners, windows.sizes),
+        "places": windows.places.astype(np.int32),
+    }
+
+
+def bin_starts(windows: Windows) -> NDArray[np.int32]:
+    """Return where the points of each bin begin, (bins + 1,); a bin has all points of one corner.
+
+    Bins are in the order of corners.
+    """
     bins = [size - WEIGHTS + 1 for size in windows.sizes]
-    return DeviceWindows(
-        windows.weights,
-        cell_numbers(windows.corners, windows.sizes),
-        windows.places.astype(np.int32),
-        cell_numbers(windows.corners, bins),
-        math.prod(bins),
-    )
+    module = array_module(windows.corners)
+    numbers = module.arange(math.prod(bins) + 1)
+    starts: NDArray[np.int32] = module.searchsorted(cell_numbers(windows.corners, bins), numbers)
+    return starts.astype(np.int32)
 
 
 def scatter_owners(sizes: tuple[int, ...], vectors: int, held: int, cells: int) -> int:

@@ -10,13 +10,14 @@ import numpy as np
 
 from batchkron.backends.cuda.interpolated.kernel import (
     THREADS,
+    bin_starts,
     blocks_for,
-    device_windows,
     gather_lanes,
     interpolation_program,
     scatter_cut,
     scatter_owners,
     sized_arguments,
+    window_arrays,
 )
 from batchkron.backends.cuda.interpolated.pieces import (
     fold_arguments,
@@ -197,20 +198,16 @@ class _WindowsPlan:
         The deepest place of the sums is noted, from which the lanes of a sum follow: a cell of the
         last mode and the segments of a row that meet it, or a bin and its points.
         """
-        stored = device_windows(windows)
-        arrays: dict[str, Array] = {
-            "weights": stored.weights,
-            "corners": stored.corners,
-            "places": stored.places,
-        }
+        arrays = window_arrays(windows)
         if not self._transposed:
             return arrays
         if self._by_segments:
             segments = segments_of(windows, self._bounds)
             self._deepest = deepest_of(segments[2])
             return arrays | dict(zip(("entries", "segments", "covers"), segments, strict=True))
-        self._deepest = stored.fullest
-        return arrays | {"starts": stored.starts}  # only owners read them
+        starts = bin_starts(windows)
+        self._deepest = int((starts[1:] - starts[:-1]).max())  # a device is waited for
+        return arrays | {"starts": starts}  # only owners read them
 
     def set_windows(self, windows: Windows) -> None:
         """Copy windows of as many points in the same grid in place, so that graphs use them."""

@@ -9,9 +9,10 @@ from emulator.kron_matmul import placed
 
 from batchkron.backends.cuda.interpolated.kernel import (
     THREADS,
-    device_windows,
+    bin_starts,
     interpolation_program,
     sized_arguments,
+    window_arrays,
 )
 from batchkron.backends.cuda.interpolated.pieces import fold_arguments
 from batchkron.backends.cuda.interpolated.segments import SegmentBounds, segments_of
@@ -84,8 +85,7 @@ class Problem:
     def __init__(self, rng, case, dtype, inner, column):
         self.sizes, self.count, self.vectors, *_ = case
         self.windows = windows(rng, self.sizes, self.count, dtype)
-        stored = device_windows(self.windows)
-        arrays = stored.weights, stored.corners, stored.places, stored.starts
+        arrays = *window_arrays(self.windows).values(), bin_starts(self.windows)
         self.held = [placed(array, 0)[0] if array.dtype.kind == "f" else array.copy()
                      for array in arrays]  # fmt: skip
         self.cell_step, self.column = self.vectors + column, column

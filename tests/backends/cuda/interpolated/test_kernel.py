@@ -1,5 +1,7 @@
 """How interpolation is cut for a device, and that its kernels compile and spill little."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from kernel_resources import compile_kernel
@@ -7,10 +9,11 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.interpolated import kernel, segments
 from batchkron.backends.cuda.interpolated.kernel import (
-    device_windows,
+    bin_starts,
     interpolation_program,
     scatter_cut,
     scatter_owners,
+    window_arrays,
 )
 from batchkron.backends.cuda.interpolated.segments import (
     SegmentBounds,
@@ -36,22 +39,21 @@ def windows(rng, sizes, count):
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_bins_have_the_points_of_one_corner(rng, sizes, count):
     given = windows(rng, sizes, count)
-    stored = device_windows(given)
+    starts = bin_starts(given)
     bins = [n - 3 for n in sizes]
-    assert len(stored.starts) == np.prod(bins) + 1
-    for number, (begin, end) in enumerate(zip(stored.starts, stored.starts[1:], strict=False)):
+    assert len(starts) == np.prod(bins) + 1
+    for number, (begin, end) in enumerate(pairwise(starts)):
         corner = np.unravel_index(number, bins)
         inside = (given.corners == corner).all(axis=1)
         np.testing.assert_array_equal(np.flatnonzero(inside), np.arange(begin, end))
     expected = np.ravel_multi_index(tuple(given.corners.T), sizes)
-    np.testing.assert_array_equal(stored.corners, expected)
-    assert stored.fullest == (np.diff(stored.starts).max() if count else 0)
+    np.testing.assert_array_equal(window_arrays(given)["corners"], expected)
 
 
 def test_too_many_points_are_refused(rng, monkeypatch):
     monkeypatch.setattr(kernel, "_MAX_POINTS", 200)
     with pytest.raises(ValueError, match="points has 200 rows; expected fewer than 200"):
-        device_windows(windows(rng, (4, 5), 200))
+        window_arrays(windows(rng, (4, 5), 200))
 
 
 def test_lanes_share_points_where_there_are_few_cells():
