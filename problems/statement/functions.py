@@ -135,7 +135,7 @@ class FunctionOfAxes:
 
         Whether values are finite is not looked at, which would take a copy to the host.
         """
-        return _called(self.name, lambda: self._call(points, t, f), self.axes, points)
+        return _called(self.name, lambda: self._call(points, t, f), points)
 
     def factor(self, points: Sequence[Values], t: float) -> Values:
         """Return g (points,) of a function g f of the state.
@@ -352,7 +352,7 @@ def checked_values(
 
     ``error`` is raised for values that are not finite.
     """
-    values = _called(name, call, axes, points)
+    values = _called(name, call, points)
     module = array_module(values)
     with np.errstate(all="ignore"):  # the sum is finite only if all values are
         if bool(module.isfinite(values.sum())):
@@ -369,33 +369,35 @@ def checked_values(
     return values
 
 
-def _called(
-    name: str, call: Callable[[], Any], axes: Sequence[Axis], points: Sequence[Values]
-) -> Values:
+def _called(name: str, call: Callable[[], Any], points: Sequence[Values]) -> Values:
     """Return what a call gives for points, perhaps an array that it has been given."""
     shape, module = points[0].shape, array_module(points[0])
     try:
         with np.errstate(all="ignore"):
-            values = module.asarray(call())
+            given = call()
+            values = module.asarray(given)
     except Exception as raised:
         note = (
-            f"This came from {name}: it is called with an array of {points[0].size} numbers for "
-            f"each of {', '.join(axis.name for axis in axes)}, the coordinates of points, and with "
-            "the time if it takes that; write it with NumPy functions (np.cos, np.where), not with "
-            "math or if, and without changing the arrays it is given (x * t in place of x *= t)."
+            f"This came from {name}: it is called with an array of {points[0].size} numbers, one "
+            "for each point, for each argument but the time; write it with NumPy functions "
+            "(np.exp, np.where), not with math or if, and without changing the arrays it is given "
+            "(x * t in place of x *= t)."
         )
         if note not in getattr(raised, "__notes__", ()):
             raised.add_note(note)
         raise
+    if given is None:
+        raise TypeError(f"{name} gave None; expected an array of {shape[0]} numbers, by return")
     if values.dtype.kind not in "iufb":
+        advice = "A complex function is two real components, and a PDE has one unknown function"
         raise TypeError(
-            f"{name} gave dtype {values.dtype}; expected real numbers. A complex function is two "
-            "real components, and a PDE has one unknown function"
+            f"{name} gave dtype {values.dtype}; expected real numbers"
+            + (f". {advice}" if values.dtype.kind == "c" else ", one for each point")
         )
     if values.shape not in ((), shape):
         raise ValueError(
-            f"{name} gave shape {values.shape} for {points[0].size} points; expected {shape} or a "
-            "single number"
+            f"{name} gave shape {values.shape} for {shape[0]} points; expected {shape} or a single "
+            "number, from operations on whole arrays, such as f * (1 - f)"
         )
     values = module.broadcast_to(values, shape).astype(np.float64, copy=False)
     return values  # type: ignore[no-any-return]

@@ -18,8 +18,26 @@ from .time import TimeFunction
 __all__ = ["Pointwise", "PointwiseTerm", "pointwise"]
 
 
-@dataclass(frozen=True, eq=False)
-class Pointwise:
+class _Chained:
+    """What numbers multiply and terms act on with @; other arithmetic is refused."""
+
+    __array_ufunc__ = None  # arrays and scalars of NumPy leave products to __rmul__
+
+    def _refuse(self, other: object) -> NoReturn:
+        """Raise TypeError: say what is possible."""
+        raise TypeError(
+            f"{self!r} takes numbers and functions of time as factors, 0.5 * pointwise(F), "
+            "and terms that are chained with @, div(x) @ pointwise(F). Write quotients, powers and "
+            "products into the function, pointwise(lambda f: F(f) / 2), and give sums as terms of "
+            "a list, [pointwise(F), pointwise(G)]"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _refuse
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pointwise(_Chained):
     """A function F of the state's values at points; `pointwise` makes it.
 
     Attributes
@@ -58,7 +76,7 @@ class Pointwise:
         """Product with a number or a function of time."""
         if isinstance(other, TimeFunction) or is_number(other):
             return replace(self, factor=self.factor * other, plain=self.plain or self)
-        return NotImplemented
+        return self._refuse(other)
 
     __rmul__ = __mul__
 
@@ -66,30 +84,30 @@ class Pointwise:
         """Negative of the function."""
         return self * -1.0
 
-    def __add__(self, other: object) -> NoReturn:
-        """Refuse sums."""
-        raise TypeError(
-            "functions of pointwise are not added with +; give them as terms of a list, "
-            "[pointwise(F), pointwise(G)], or write one function, pointwise(lambda f: F(f) + G(f))"
-        )
-
-    __radd__ = __sub__ = __rsub__ = __add__
-
     def __rmatmul__(self, other: Term) -> PointwiseTerm:
         """Return the term that applies a derivative or multiplication to F."""
         if not isinstance(other, Term):
-            return NotImplemented
+            return self._refuse(other)
         return PointwiseTerm(other @ self.factor, self.plain or self)
 
     def __matmul__(self, other: Term) -> PointwiseTerm:
         """Return the term in which F is of a derivative of the state, in place of the state."""
         if not isinstance(other, Term):
-            return NotImplemented
+            return self._refuse(other)
         return PointwiseTerm(None, self.plain or self, self.factor @ other)
 
+    def text(self) -> str:
+        """Return F as one line, much like the code that makes it."""
+        own, front = self.function, term_text(self.factor)  # such as "0.5 * "
+        name = None if isinstance(own, str) else getattr(own, "__name__", type(own).__name__)
+        return f"{front}pointwise({name or repr(own)})"
 
-@dataclass(frozen=True, eq=False)
-class PointwiseTerm:
+    def __repr__(self) -> str:
+        return f"<Pointwise {self.text()}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PointwiseTerm(_Chained):
     """A term that acts on a function of the state: div(x) @ pointwise(F) is ∂F(f)/∂x.
 
     Attributes
@@ -118,13 +136,13 @@ class PointwiseTerm:
     def __matmul__(self, other: Term) -> PointwiseTerm:
         """Chain: the other term is applied first."""
         if not isinstance(other, Term):
-            return NotImplemented
+            return self._refuse(other)
         return replace(self, inner=other if self.inner is None else self.inner @ other)
 
     def __rmatmul__(self, other: Term) -> PointwiseTerm:
         """Chain: this term is applied first."""
         if not isinstance(other, Term):
-            return NotImplemented
+            return self._refuse(other)
         return replace(self, outer=other if self.outer is None else other @ self.outer)
 
     def __mul__(self, other: TimeFunction | float) -> PointwiseTerm:
@@ -134,7 +152,7 @@ class PointwiseTerm:
                 assert self.inner is not None
                 return PointwiseTerm(None, self.function, self.inner * other)
             return replace(self, outer=self.outer * other)
-        return NotImplemented
+        return self._refuse(other)
 
     __rmul__ = __mul__
 
@@ -144,11 +162,7 @@ class PointwiseTerm:
 
     def text(self) -> str:
         """Return the term as one line, much like the code that makes it."""
-        function = self.function.function
-        name = repr(function) if isinstance(function, str) else getattr(
-            function, "__name__", type(function).__name__
-        )  # fmt: skip
-        parts = [f"pointwise({name})"]
+        parts = [self.function.text()]
         if self.outer is not None:
             parts.insert(0, term_text(self.outer))
         if self.inner is not None:

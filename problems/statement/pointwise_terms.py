@@ -88,15 +88,12 @@ def functions_of(
     def found(name: str, given: Any) -> FunctionOfAxes | None:
         if given is None:
             return None
-        return function_of_axes(name, given, axes, in_time=True, state=True, fields=fields)
+        where = f"{name} of {term.text()}"
+        return function_of_axes(where, given, axes, in_time=True, state=True, fields=fields)
 
-    function = found("the function of pointwise", own.function)
+    function = found("the function", own.function)
     assert function is not None
-    return (
-        function,
-        found("speed_of of pointwise", own.speed_of),
-        found("the derivative of pointwise", own.derivative),
-    )
+    return function, found("speed_of", own.speed_of), found("the derivative", own.derivative)
 
 
 def is_second_derivative(term: PointwiseTerm) -> bool:

@@ -94,8 +94,9 @@ _ADVICE = {
         "earlier state."
     ),
     EvolveStatus.NOT_PHYSICAL: (
-        "A density, temperature or other divisor of the right-hand side is not positive; the state "
-        "is that of the last good step. Take a finer grid or a smaller step."
+        "The right-hand side is not defined there, as where a density, temperature or other "
+        "divisor is not positive; the state is that of the last good step. Take a finer grid or a "
+        "smaller step."
     ),
 }
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.errors import PointValueError
 from batchkron.storage import Checkpoint, StoredGrid
 
 from ...krylov.vectors.ranks import Ranks, ranks_of_problem, sum_over
@@ -289,7 +290,14 @@ def stepper_factory(
 
         def made(dt: float) -> Stepper:
             chosen = DefaultPreconditioner(like, deal, adapts) if chooses else given
-            return make(problem, dt, t0=integration.t0, solver=solver, preconditioner=chosen)
+            try:
+                return make(problem, dt, t0=integration.t0, solver=solver, preconditioner=chosen)
+            except PointValueError as error:
+                raise PointValueError(
+                    f"method {method.name!r} cannot begin: {error}. Newton's method needs the "
+                    "derivative at the initial state; begin with another one, or take an explicit "
+                    "or IMEX method"
+                ) from error
 
         return made
     return partial(method, problem)

@@ -71,7 +71,7 @@ def test_burgers_after_the_shock():
 def test_speeds_that_are_not_finite_end_a_run():
     term = -1 * div(X) @ pointwise("f**2", speed_of=lambda f: np.sqrt(f))
     problem = PDE([X], term, boundary="periodic", initial=1.0).discretize(2, 1)
-    with pytest.raises(NotPhysicalError, match="speed_of of pointwise is nan at x = "):
+    with pytest.raises(NotPhysicalError, match=r"^speed_of of .* is nan at x = "):
         rates(problem, -problem.initial)
 
 
@@ -83,7 +83,7 @@ def test_files(tmp_path):
     u = np.random.default_rng(1).standard_normal(problem.unknowns)
     np.testing.assert_array_equal(rates(again, u, 0.3), rates(problem, u, 0.3))
     assert problem_of(speed_of="f").content_hash != problem.content_hash
-    with pytest.raises(TypeError, match=r"speed_of of pointwise is the Python function .*lambda>"):
+    with pytest.raises(TypeError, match=r"speed_of of .* is the Python function .*lambda>"):
         save_problem(tmp_path / "q.h5", problem_of(speed_of=lambda f: f))
 
 
@@ -113,7 +113,7 @@ def test_refusals_of_arguments(arguments, text):
     ("given", "text"),
     [
         ({"speed_of": "f + g"}, "names 'g'; expected f, x, t"),
-        ({"speed_of": lambda a, b: a}, "speed_of of pointwise is a function of"),
+        ({"speed_of": lambda a, b: a}, "speed_of of .* is a function of"),
         ({}, "give pointwise.*speed=.*or speed_of="),
     ],
 )
