@@ -24,7 +24,11 @@ from .discretization.checks.contradictions import (
     times_until,
 )
 from .discretization.checks.jumps import JumpWarning, jumps_inside_cells
-from .discretization.checks.outflow import OutflowWarning, values_given_at_outflow
+from .discretization.checks.outflow import (
+    OutflowWarning,
+    values_given_at_outflow,
+    values_given_at_outflow_of_functions,
+)
 from .discretization.checks.shocks import ShockWarning, densities_that_carry_themselves
 from .discretization.checks.size_check import check_size
 from .discretization.checks.well_posed import (
@@ -286,7 +290,8 @@ class PDE(Statement):
         ShockWarning
             If a moment multiplies its own density in an upwind div.
         OutflowWarning
-            If a first derivative has the condition Dirichlet at an end where f flows out.
+            If a first derivative has the condition Dirichlet at an end where f flows out; of a
+            function of the state, where the initial f does.
         UserWarning
             If the exact solution differs from the conditions at the ends by less than that, or in
             its slope, or only at later times until `until`; or if the initial state is far from
@@ -332,7 +337,8 @@ class PDE(Statement):
         traces = chain_traces(self.terms, space)
         resolved = self._resolved(space, traces)
         parts = [part for own in resolved for part, _ in own]
-        for text in values_given_at_outflow(parts, space, (self.t0, end)):
+        of_functions = values_given_at_outflow_of_functions(self, parts, space, (self.t0, end))
+        for text in (*values_given_at_outflow(parts, space, (self.t0, end)), *of_functions):
             warnings.warn(text, OutflowWarning, stacklevel=users_level())
         for text in jumps_inside_cells(self, space):
             warnings.warn(text, JumpWarning, stacklevel=users_level())

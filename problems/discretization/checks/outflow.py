@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
+from numpy.typing import NDArray
+
+from batchkron.errors import NotPhysicalError
 
 from ...statement.axis import Axis
+from ...statement.boundary import Dirichlet
+from ...statement.functions import sample_places
+from ...statement.number_checks import is_number
+from ...statement.pointwise import PointwiseTerm
+from ...statement.pointwise_terms import damping_of, functions_of
+from ...statement.statement import Statement
 from ..basis.projection import node_values
 from ..matrices.boundary_terms import SIDES, Side, coefficient_at_end
 from ..space import DGSpace
@@ -16,11 +26,13 @@ from ..terms.resolve_term import (
     coefficient_along,
     outward_speed,
 )
+from .statement_samples import exact_at, initial_at, product_at
 
-__all__ = ["OutflowWarning", "values_given_at_outflow"]
+__all__ = ["OutflowWarning", "values_given_at_outflow", "values_given_at_outflow_of_functions"]
 
 _SAMPLES_IN_TIME = 257  # number of times in a run at which a term's function of time is sampled
 _ROUNDING = 1e-12  # a coefficient counts as zero below this share of its largest value (sin π)
+_NEGLIGIBLE = 1e-6  # so does the speed of a function of the state, as that of the tail of a pulse
 
 
 class OutflowWarning(UserWarning):
@@ -48,9 +60,88 @@ def values_given_at_outflow(
         for side in SIDES:
             for term in terms:
                 speed = _speed_against_data(term, axis, side, space, run)
-                if speed > 0.0 and not _is_harmless(terms, term, axis, side, space, speed, run):
+                if speed <= 0.0:
+                    continue
+                factor = _only_derivative(term, axis)
+                datum = factor.data[SIDES.index(side)] if factor else None
+                is_zero = datum is not None and datum.data == 0.0
+                if not _is_harmless(terms, is_zero, axis, side, space, speed, run):
                     yield _text(term, axis, side, speed, space)
                     break
+
+
+def values_given_at_outflow_of_functions(
+    pde: Statement, terms: Sequence[ResolvedTerm], space: DGSpace, run: tuple[float, float]
+) -> Iterator[str]:
+    """Find the same of functions of the state, at ends where f flows out for the initial state.
+
+    Functions of fields are left out, and so are speeds below a millionth of the largest one.
+    """
+    for axis in space.axes:
+        for side, end in zip(SIDES, pde.boundary[axis], strict=True):
+            for term in pde.pointwise if isinstance(end, Dirichlet) else ():
+                speed = _speed_of_function(pde, term, axis, side, space, run)
+                is_zero = is_number(end.data) and end.data == 0.0
+                if speed > 0.0 and not _is_harmless(terms, is_zero, axis, side, space, speed, run):
+                    yield (
+                        f"{term.text()} has the condition Dirichlet at the {side} end of axis "
+                        f"{axis.name!r}, where f flows out: for the initial state its speed there "
+                        f"is up to {speed:.3g}. The given value stops the outflow, and f piles up. "
+                        "Use Neumann(), which leaves f free, or NoFlux() if the end is a wall"
+                    )
+                    break
+
+
+def _speed_of_function(
+    pde: Statement,
+    term: PointwiseTerm,
+    axis: Axis,
+    side: Side,
+    space: DGSpace,
+    run: tuple[float, float],
+) -> float:
+    """Return the largest speed, times dV, with which the initial f flows out, or 0."""
+    acts = any(factor.axis == axis and factor.kind == "div" for factor in term.term.factors)
+    if not acts or damping_of(term, 1.0) is None or term.function.fields:
+        return 0.0
+    inside = dict(zip(space.axes, sample_places(space.axes), strict=True))
+    end = np.full_like(inside[axis], axis.lower if side == "left" else axis.upper)
+    with suppress(NotPhysicalError):  # a run will say where
+        found, others = (
+            _velocity(pde, term, axis, at, space) for at in ({**inside, axis: end}, inside)
+        )
+        if found is not None and others is not None:
+            times = term.term.time(np.linspace(*run, _SAMPLES_IN_TIME))
+            outward = np.outer(found if side == "right" else -found, [times.min(), times.max()])
+            size = max(np.abs(found).max(), np.abs(others).max()) * np.abs(times).max()
+            speed = float(outward.max())
+            return speed if speed > _NEGLIGIBLE * size else 0.0
+    return 0.0
+
+
+def _velocity(
+    pde: Statement,
+    term: PointwiseTerm,
+    axis: Axis,
+    places: dict[Axis, NDArray[np.float64]],
+    space: DGSpace,
+) -> NDArray[np.float64] | None:
+    """Return the velocity, times dV, with which a flux carries the initial f; None if not known."""
+    f = exact_at(pde, places, pde.t0) if pde.initial is None else initial_at(pde, places)
+    if f is None:
+        return None
+    function, _, derivative = functions_of(term, pde.axes)
+    slope = function.slope if derivative is None else derivative.of_state
+    velocity = -term.term.scale * slope(f, list(places.values()), pde.t0)
+    for factor in term.term.factors:
+        coefficient = factor.coefficient
+        if factor.kind == "div":
+            coefficient = space.coefficient(coefficient, axis)
+        values = product_at(coefficient, 1.0, places[factor.axis])
+        if values is None:
+            return None
+        velocity = velocity * values
+    return velocity
 
 
 def _text(term: ResolvedTerm, axis: Axis, side: Side, speed: float, space: DGSpace) -> str:
@@ -101,7 +192,7 @@ def _speed_against_data(
 
 def _is_harmless(
     terms: Sequence[ResolvedTerm],
-    term: ResolvedTerm,
+    is_zero: bool,
     axis: Axis,
     side: Side,
     space: DGSpace,
@@ -113,8 +204,6 @@ def _is_harmless(
     Either it means a wall, or the boundary penalty outweighs the flow.
     """
     place = SIDES.index(side)
-    factor = _only_derivative(term, axis)
-    datum = factor.data[place] if factor else None
     strength = 0.0
     for other in terms:
         chain = other.along(axis)
@@ -124,7 +213,7 @@ def _is_harmless(
         div, grad = derivatives
         if div.edges[place] == "dirichlet":
             slope = div.data[place]
-            if datum is not None and datum.data == 0.0 and (slope is None or slope.data == 0.0):
+            if is_zero and (slope is None or slope.data == 0.0):
                 return True
         elif grad.edges[place] == "dirichlet":
             value = coefficient_at_end(

@@ -39,7 +39,7 @@ def driven(value, slope):
 
 def carried(value):
     """A flux of f with values given where f flows in."""
-    flux = pointwise("f**2 * (1 + y) - f", speed=5.0)
+    flux = pointwise("f**2 * (2 + y) - f", speed=5.0)
     boundary = {X: (Dirichlet(value), Neumann()), Y: "periodic"}
     terms = [-1 * div(X) @ flux]
     return PDE([X, Y], terms, boundary=boundary, initial="1 + 0 * x").discretize(3, 1)

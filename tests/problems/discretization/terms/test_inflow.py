@@ -13,6 +13,7 @@ from batchkron.problems import (
     Axis,
     Dirichlet,
     Inflow,
+    Moment,
     Neumann,
     NoFlux,
     OutflowWarning,
@@ -22,6 +23,7 @@ from batchkron.problems import (
     laplacian,
     mass,
     penalty,
+    pointwise,
     time,
 )
 from batchkron.solvers import evolve
@@ -416,3 +418,52 @@ def test_the_example_of_the_warning_grows():
     with pytest.warns(OutflowWarning):
         A = matrix(ROTATION, "dirichlet", level=2)
     assert np.linalg.eigvals(A).real.max() > 1e-3
+
+
+BURGERS = -1 * div(X) @ pointwise("f**2 / 2", speed=2.0)
+GIVEN = (Dirichlet(1.0), Dirichlet())
+AT_POINTS = {
+    "to the right": (BURGERS, GIVEN, 1.0, "right end .* flows out: .* is up to 1\\. The given"),
+    "to the left": (BURGERS, "dirichlet", -0.5, "left end of axis 'x'.* is up to 0\\.5"),
+    "a callable": (
+        -2 * div(X) @ pointwise(lambda f, x: f**2 * (x + 2), speed=6.0), GIVEN, 1.0, "right .* 12",
+    ),
+    "somewhere": (BURGERS, (Neumann(), Dirichlet()), lambda x, v: v - 0.5, "right .* (0.5|0.49)"),
+    "by the coefficients": (
+        div(X, itself, others={V: lambda v: -v}) @ pointwise("f", linear=True, speed=2.0),
+        (Neumann(), Dirichlet()), 0.0, "right end .* (1|0.99)",
+    ),
+    "in time": (BURGERS * time.sin(3.0), (Dirichlet(), Neumann()), -1.0, "left end .* is up to 1"),
+    "weak diffusion": ([BURGERS, laplacian(X, 1e-3)], GIVEN, 1.0, "right end"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", AT_POINTS)
+def test_functions_of_the_state_at_an_outflow_are_warned_of(case):
+    terms, boundary, initial, text = AT_POINTS[case]
+    pde = PDE([X, V], terms, boundary={X: boundary, V: "neumann"}, initial=initial)
+    with pytest.warns(OutflowWarning, match=text) as caught:
+        pde.discretize(2, 1)
+    (each,) = caught
+    assert "Use Neumann(), " in str(each.message)
+    assert each.filename == __file__
+
+
+NOT_WARNED = {
+    "inwards": (BURGERS, (Dirichlet(1.0), Neumann()), 1.0),
+    "walls": (BURGERS, "no-flux", 1.0),
+    "nothing flows": (BURGERS, "dirichlet", 0.0),
+    "a tail": (BURGERS, "dirichlet", lambda x, v: np.exp(-20 * x**2)),
+    "vanishes but for rounding": (BURGERS, "dirichlet", lambda x, v: np.sin(np.pi * x)),
+    "strong diffusion": ([BURGERS, laplacian(X)], "dirichlet", 1.0),
+    "a reaction": (pointwise("f**2"), "dirichlet", 1.0),
+    "not defined": (-1 * div(X) @ pointwise("sqrt(f - 1)", speed=1.0), "dirichlet", 0.0),
+    "a field": (-1 * div(X) @ pointwise("f * n", n=Moment(V), speed=1.0), "dirichlet", 1.0),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WARNED)
+def test_other_functions_of_the_state_are_not_warned_of(case):
+    terms, boundary, initial = NOT_WARNED[case]
+    pde = PDE([X, V], terms, boundary={X: boundary, V: "neumann"}, initial=initial)
+    pde.discretize(2, 1)
