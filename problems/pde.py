@@ -93,7 +93,6 @@ from .statement.field_axes import check_electric_of, check_fields_at_points, che
 from .statement.frozen import Frozen
 from .statement.function_checks import arising_in
 from .statement.functions import FunctionOfAxes
-from .statement.pointwise_terms import is_second_derivative
 from .statement.separable import SeparableAt, SeparableFunction, SeparableOnAxes
 from .statement.statement import Statement, check_statement
 from .statement.terms import Term, term_text
@@ -329,7 +328,7 @@ class PDE(Statement):
                 t0=self.t0,
             )
             refuse_backward_diffusion(self.terms, space, (self.t0, end), in_range)
-            second = [term.term for term in self.pointwise if is_second_derivative(term)]
+            second = [term.term for term in self.pointwise if term.is_second_derivative]
             refuse_backward_diffusion(second, space, (self.t0, end))
         later = () if until is None else times_until(self.t0, end)
         for text in contradictions_of_exact(self, (self.t0, self.t0 + stepper.dt), later):
@@ -455,7 +454,7 @@ class PDE(Statement):
             for term in self.terms
         )
         explicit = any(
-            term.inner is not None or is_second_derivative(term) for term in self.pointwise
+            term.inner is not None or term.is_second_derivative for term in self.pointwise
         )
         return "ark3" if chains and not explicit else "ssp-rk3"
 

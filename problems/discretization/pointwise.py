@@ -18,7 +18,6 @@ from ..statement.pointwise_terms import (
     damping_of,
     flux_at_ends,
     functions_of,
-    is_second_derivative,
     with_axes,
 )
 from ..statement.separable import SeparableOnAxes, SeparableSum
@@ -45,7 +44,7 @@ def pointwise_operators(
     """
     members: dict[object, list[PointwiseTerm]] = {}
     for term in pde.pointwise:
-        alone = term.inner is not None or is_second_derivative(term)
+        alone = term.inner is not None or term.is_second_derivative
         members.setdefault(term if alone else term.function, []).append(term)
     found, edges = [], []
     for own in members.values():
@@ -76,7 +75,7 @@ def _operator(
     if pointwise.linear:
         function.factor(sample_places(pde.axes), pde.t0)
         refuse_backward_diffusion_at_points([first], pde.axes, (pde.t0, pde.t0))
-    grows = is_second_derivative(first)
+    grows = first.is_second_derivative
     plain = grows or first.inner is not None
     chains = [term.term if plain else central(term.term) for term in own]
     check_coefficients(chains, space)

@@ -133,6 +133,13 @@ class PointwiseTerm(_Chained):
             return found
         return self.outer @ self.inner
 
+    @property
+    def is_second_derivative(self) -> bool:
+        """Whether it is div @ grad of F along one axis."""
+        found = [factor for factor in self.term.factors if factor.kind != "mass"]
+        kinds, axes = [factor.kind for factor in found], {factor.axis for factor in found}
+        return self.inner is None and kinds == ["div", "grad"] and len(axes) == 1
+
     def __matmul__(self, other: Term) -> PointwiseTerm:
         """Chain: the other term is applied first."""
         if not isinstance(other, Term):

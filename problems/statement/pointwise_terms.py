@@ -21,7 +21,6 @@ __all__ = [
     "damping_of",
     "flux_at_ends",
     "functions_of",
-    "is_second_derivative",
     "with_axes",
 ]
 
@@ -55,7 +54,7 @@ def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
     if term.inner is not None:
         _check_diffusion(term, derivatives)
         return function
-    if is_second_derivative(term):
+    if term.is_second_derivative:
         _check_second_derivative(term, derivatives)
         return function
     if len(derivatives) > 1 or any(factor.kind != "div" for factor in derivatives):
@@ -94,13 +93,6 @@ def functions_of(
     function = found("the function", own.function)
     assert function is not None
     return function, found("speed_of", own.speed_of), found("the derivative", own.derivative)
-
-
-def is_second_derivative(term: PointwiseTerm) -> bool:
-    """Whether a term is div @ grad of F along one axis."""
-    kinds = [factor.kind for factor in term.term.factors if factor.kind != "mass"]
-    axes = {factor.axis for factor in term.term.factors if factor.kind != "mass"}
-    return term.inner is None and kinds == ["div", "grad"] and len(axes) == 1
 
 
 def flux_at_ends(
@@ -199,7 +191,7 @@ def damping_of(term: PointwiseTerm, speed: float | None) -> Term | None:
     Its coefficients are the absolute values of those of the term, times the bound; None without a
     div or a bound.
     """
-    is_flux = term.inner is None and not is_second_derivative(term)
+    is_flux = term.inner is None and not term.is_second_derivative
     is_flux &= any(factor.kind != "mass" for factor in term.term.factors)
     if not is_flux or speed is None:
         return None

@@ -101,13 +101,17 @@ def check_statement(pde: Statement) -> None:
             data = getattr(condition, "data", 0.0)
             where = f"the data at the {side} end of axis {axis.name!r}"
             if isinstance(data, str) and not pde.exact:
-                raise ValueError(f"{where} is {data!r}, which needs exact=Separable(...)")
+                raise ValueError(
+                    f"{where} is {data!r}, which needs exact=Separable(...) or a sum of them; for "
+                    "other solutions give the data as a function or formula of the coordinates and "
+                    "t, such as Dirichlet(f)"
+                )
             if not isinstance(data, str):
                 check_data(where, data, pde.axes)
+    _check_pointwise(pde)
     _check_slopes(pde)
     _check_robin(pde)
     _check_inflow(pde)
-    _check_pointwise(pde)
 
 
 def _check_robin(pde: Statement) -> None:
@@ -170,19 +174,26 @@ def _check_pointwise(pde: Statement) -> None:
                         f"{where}, which has the condition Inflow: where f flows in depends on the "
                         "state; give Dirichlet(data) where it does, and Neumann() where f flows out"
                     )
-                if isinstance(end, Robin):
+                if term.inner is not None and isinstance(end, Dirichlet):
                     raise ValueError(
-                        f"{where}, which has the condition Robin, for second derivatives with "
-                        "coefficients that are products; expected periodic, Neumann() or NoFlux()"
+                        f"{where}, which has the condition Dirichlet; that is not possible yet for "
+                        f"a diffusivity that is no product. Expected {_possible_ends(term)}"
                     )
-                data = getattr(end, "data", 0.0)
-                if term.inner is not None and (
-                    isinstance(end, Dirichlet) or callable(data) or data != 0.0
-                ):
+                second = term.inner is not None or term.is_second_derivative
+                has_slope = isinstance(end, Neumann) and (callable(end.data) or end.data != 0.0)
+                if isinstance(end, Robin) or (second and has_slope):
+                    kind = "Robin" if isinstance(end, Robin) else "Neumann with data"
                     raise ValueError(
-                        f"{where}, where f or its slope is given, which is not possible yet for a "
-                        "diffusivity that is no product; expected periodic, Neumann() or NoFlux()"
+                        f"{where}, which has the condition {kind}; of pointwise terms none takes "
+                        "it, only div @ grad of f itself, whose coefficients are products. "
+                        f"Expected {_possible_ends(term)}"
                     )
+
+
+def _possible_ends(term: PointwiseTerm) -> str:
+    """Return the conditions that a pointwise term takes along the axes of its derivatives."""
+    values = "" if term.inner is not None else "Dirichlet(data), "
+    return f"periodic, {values}Neumann() without data, or NoFlux()"
 
 
 def _check_slopes(pde: Statement) -> None:

@@ -188,14 +188,18 @@ def _mismatches(pde: Statement, axis: Axis, t: float) -> Iterator[_Mismatch]:
                     True,
                     f"exact is {values[worst, -k, -k]:.6g} {where}, where {name} gives "
                     f"{given[worst]:.6g}: off by {relative:.1e} of its largest value",
-                    "The run goes to another solution; give the data that exact has, or "
-                    f"{name}('from exact')",
+                    f"The run goes to another solution; {_data_of_exact(pde, f'{name}(')}",
                 )
         ends = pde.boundary[axis][k]
         if isinstance(ends, NoFlux) or (
             isinstance(ends, (Neumann, Robin)) and not isinstance(ends.data, str)
         ):
             yield from _fluxes(pde, axis, k, values, size, t, where)
+
+
+def _data_of_exact(pde: Statement, front: str) -> str:
+    """Return the advice to give the data of exact, which a callable exact has no word for."""
+    return "give the data that exact has" + (f", or {front}'from exact')" if pde.exact else "")
 
 
 def _jumps(
@@ -306,7 +310,7 @@ def _fluxes(
     if given and beyond[worst] > 0.0:
         condition = pde.boundary[axis][k]
         own = f"Robin({condition.r:.6g}, " if isinstance(condition, Robin) else "Neumann("
-        advice = f"give the data that exact has, or {own}'from exact')"
+        advice = _data_of_exact(pde, own)
         if isinstance(condition, NoFlux):
             advice = "give an exact solution without a flux there, or the end another condition"
         yield _Mismatch(
@@ -350,20 +354,25 @@ def _coefficient(
     return number
 
 
+def _all_terms(pde: Statement) -> list[Term]:
+    """Return the terms, and what acts on functions of the state."""
+    return [*pde.terms, *(term.term for term in pde.pointwise)]
+
+
 def _acts_along(pde: Statement, axis: Axis) -> bool:
     """Return whether a derivative along the axis has a nonzero coefficient at one of its ends."""
     return any(
         factor.axis == axis
         and factor.kind in ("div", "grad")
         and any(_edge(pde, factor, side) != 0.0 for side in SIDES)
-        for term in pde.terms
+        for term in _all_terms(pde)
         for factor in term.factors
     )
 
 
 def _has_second(pde: Statement, axis: Axis) -> bool:
     """Return whether a term has two derivatives, one of them along the axis."""
-    for term in pde.terms:
+    for term in _all_terms(pde):
         derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
         if len(derivatives) > 1 and any(factor.axis == axis for factor in derivatives):
             return True
@@ -383,7 +392,7 @@ def _values_used(
     which `_fluxes` checks.
     """
     k = SIDES.index(side)
-    for term in pde.terms:
+    for term in _all_terms(pde):
         along = [factor for factor in term.factors if factor.axis == axis]
         derivatives = [factor for factor in term.factors if factor.kind in ("div", "grad")]
         number = term.scale * float(np.prod([_edge(pde, factor, side) for factor in along]))

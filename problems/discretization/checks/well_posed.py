@@ -20,7 +20,7 @@ from batchkron.errors import PointValueError
 from ...statement.axis import Axis
 from ...statement.functions import sample_places
 from ...statement.pointwise import PointwiseTerm
-from ...statement.pointwise_terms import is_second_derivative, with_axes
+from ...statement.pointwise_terms import with_axes
 from ...statement.terms import Term, term_text
 from ..basis.projection import projection_nodes
 from ..basis.quadrature import cell_points, evaluate, gauss_rule
@@ -135,7 +135,7 @@ def refuse_backward_diffusion_at_points(
     places = sample_places(axes)
     ones = np.ones_like(places[0])
     for term in terms:
-        if is_second_derivative(term):
+        if term.is_second_derivative:
             _refuse_change_of_sign(term, run)
         if term.inner is None:
             continue

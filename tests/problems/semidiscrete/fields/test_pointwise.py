@@ -12,9 +12,11 @@ from batchkron.problems import (
     Inflow,
     Neumann,
     NoFlux,
+    Robin,
     Separable,
     div,
     grad,
+    laplacian,
     load_problem,
     mass,
     penalty,
@@ -524,14 +526,45 @@ def test_walls_of_a_diffusivity():
     )
 
 
+K_OF_A = div(A) @ pointwise("f", linear=True) @ grad(A)
+SECOND = div(A) @ grad(A) @ pointwise("f + f**3")
+
+
 @pytest.mark.parametrize(
     ("term", "boundary", "text"),
     [
         (TERMS[0], Inflow(), "the condition Inflow: where f flows in depends on the state"),
         (-1 * div(A, boundary=NoFlux()) @ FLUX, "neumann", "with conditions of its own"),
-        (div(A) @ pointwise("f", linear=True) @ grad(A), "dirichlet", "which is not possible yet"),
+        (
+            K_OF_A,
+            "dirichlet",
+            "the condition Dirichlet; .*Expected periodic, Neumann\\(\\) without",
+        ),
+        (K_OF_A, Robin(1.0, 2.0), "the condition Robin; of pointwise terms none takes it, only"),
+        ([K_OF_A, laplacian(A)], Neumann(0.5), "the condition Neumann with data; of pointwise"),
+        (
+            [TERMS[0], laplacian(A)],
+            Robin(1.0),
+            "Robin; .*Expected periodic, Dirichlet\\(data\\), N",
+        ),
+        # once data of the slope were lost, or taken for the slope of the function
+        ([SECOND, laplacian(A)], Neumann(0.5), "Neumann with data; .*periodic, Dirichlet\\(data"),
+        ([SECOND, laplacian(A)], Neumann("t"), "Neumann with data"),
+        (SECOND, Robin(1.0), "the condition Robin; of pointwise terms none takes it"),
     ],
 )
 def test_conditions_that_are_refused(term, boundary, text):
     with pytest.raises(ValueError, match=text):
         PDE([A], term, boundary=boundary, initial=0.0)
+
+
+def test_values_that_exact_has_not_are_refused():
+    ends = Dirichlet(lambda x, y, t: 2 * x + y), Neumann()
+    pde = PDE([A, B], TERMS[0], boundary={A: ends, B: "neumann"}, exact="(x + y) / (1 + 2 * t)")
+    with pytest.raises(
+        ValueError, match=r"where Dirichlet gives .*; give the data that exact has$"
+    ):
+        pde.discretize(2, 1)
+    for given in (Dirichlet("from exact"), Neumann("from exact")):
+        with pytest.raises(ValueError, match=r"or a sum of them; for other .*Dirichlet\(f\)"):
+            PDE([A], laplacian(A), boundary=given, exact=lambda x, t: x * t)
