@@ -79,7 +79,9 @@ def values_given_at_outflow_of_functions(
     """
     for axis in space.axes:
         for side, end in zip(SIDES, pde.boundary[axis], strict=True):
-            for term in pde.pointwise if isinstance(end, Dirichlet) else ():
+            if not isinstance(end, Dirichlet):
+                continue
+            for term in pde.pointwise:
                 speed = _speed_of_function(pde, term, axis, side, space, run)
                 is_zero = is_number(end.data) and end.data == 0.0
                 if speed > 0.0 and not _is_harmless(terms, is_zero, axis, side, space, speed, run):
