@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from batchkron.array_kinds import native
 from batchkron.arrays import array_module, as_array, to_host
+from batchkron.attributes import attribute
 
 from .products import Vector, as_product, working_dtype
 
@@ -109,7 +110,7 @@ def _probe_vectors(A: Any, probes: int | ArrayLike, seed: Any) -> Vector:
             raise ValueError(f"probes is {probes}; expected 1 or more")
         signs = np.random.default_rng(seed).integers(0, 2, (int(probes), size)) * 2 - 1
         vectors = signs.astype(real)
-        if getattr(A, "device", "cpu") == "cuda":
+        if attribute(A, "device", "cpu") == "cuda":
             from batchkron.operators import on_device
 
             return on_device(vectors, "cuda")

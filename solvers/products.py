@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, as_array, is_sparse, to_host
+from batchkron.attributes import attribute
 from batchkron.backends import host_backend
 from batchkron.operators import Operator
 
@@ -131,7 +132,7 @@ def working_dtype(*operands: Any) -> np.dtype[Any]:
     >>> print(working_dtype(np.ones(2, dtype=np.float32), np.ones(2, dtype=np.complex64)))
     complex64
     """
-    dtypes = [o.dtype for o in operands if getattr(o, "dtype", None) is not None]
+    dtypes = [o.dtype for o in operands if attribute(o, "dtype") is not None]
     common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
     if common.kind in "biu":
         return np.dtype(np.float64)
@@ -177,12 +178,12 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
     product, or is complex and the system is real. `ValueError` if its shape is not (N, N).
     """
     size, dtype = like.shape[-1], like.dtype
-    shape = tuple(getattr(operator, "shape", (size, size)))
+    shape = tuple(attribute(operator, "shape", (size, size)))
     if shape != (size, size) and shape != (*like.shape, size):
         raise ValueError(
             f"{name} has shape {shape}; expected ({size}, {size}), square and as long as b."
         )
-    own = getattr(operator, "dtype", None)
+    own = attribute(operator, "dtype")
     refuse_complex(name, own, dtype)
     if isinstance(operator, array_module(operator).ndarray):
         return _dense(as_array(operator, name, array_module(like)).astype(dtype, copy=False), like)
@@ -192,7 +193,7 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
         )
     if isinstance(operator, Operator) and np.result_type(operator.dtype, dtype) == dtype:
         return operator.apply_flat if like.ndim > 1 else operator.matvec
-    apply, matvec = (getattr(operator, part, None) for part in ("apply", "matvec"))
+    apply, matvec = (attribute(operator, part) for part in ("apply", "matvec"))
     product = apply if callable(apply) and (like.ndim > 1 or not callable(matvec)) else matvec
     if not callable(product):
         raise TypeError(
@@ -219,7 +220,7 @@ def adjoint_product(operator: Any, like: Vector) -> Product | None:
             return as_product(operator.conj().T, "the adjoint", like)
         if isinstance(operator, Operator):
             return as_product(operator.H, "the adjoint", like)
-        rmatvec = getattr(operator, "rmatvec", None)
+        rmatvec = attribute(operator, "rmatvec")
         if not callable(rmatvec):
             return None
         rmatvec(like)  # SciPy's LinearOperator always has the method, which may only raise
@@ -244,7 +245,7 @@ def allocating_product(operator: Any, like: Vector) -> Callable[[Vector], Vector
     module = array_module(like)
     if isinstance(operator, module.ndarray) or (module is np and like.nbytes < _MIN_READ_IN_PLACE):
         return None
-    matvec = getattr(operator, "matvec", None)
+    matvec = attribute(operator, "matvec")
     return matvec if callable(matvec) and not _takes_out(matvec) else None
 
 
@@ -258,7 +259,7 @@ def _dense(matrix: Vector, like: Vector) -> Product:
 
 def _for_systems(operator: Any, size: int) -> Product:
     """Return the product of an operator without `apply` with several vectors."""
-    matmat = getattr(operator, "matmat", None)
+    matmat = attribute(operator, "matmat")
 
     def each(x: Vector, out: Vector) -> None:
         rows, targets = x.reshape(-1, size), out.reshape(-1, size)
@@ -266,7 +267,7 @@ def _for_systems(operator: Any, size: int) -> Product:
             np.copyto(target, np.reshape(operator.matvec(row), -1), casting="same_kind")
 
     def together(x: Vector, out: Vector) -> None:
-        product = matmat(x.reshape(-1, size).T)  # type: ignore[misc]
+        product = matmat(x.reshape(-1, size).T)
         np.copyto(out.reshape(-1, size), product.T, casting="same_kind")
 
     return together if callable(matmat) else each

@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
+
 Product: TypeAlias = Callable[[float, NDArray[Any], NDArray[Any]], object]
 
 
@@ -126,13 +128,13 @@ class ImplicitPart(Protocol):
 
 def whole_part_of(problem: Any) -> ImplicitPart | None:
     """Return a new `ImplicitPart` that is all of f, by ``whole_part()``; None if f is linear."""
-    make = getattr(problem, "whole_part", None)
+    make = attribute(problem, "whole_part")
     return None if make is None else make()
 
 
 def implicit_part_of(problem: Any) -> ImplicitPart | None:
     """Return a new `ImplicitPart` of a problem; None if its implicit part is linear."""
-    make = getattr(problem, "implicit_part", None)
+    make = attribute(problem, "implicit_part")
     return None if make is None else make()
 
 
@@ -174,7 +176,7 @@ def known_beside_rhs(problem: Any, name: str) -> Any:
     places = [getattr(problem, "__dict__", {}), *map(vars, type(problem).__mro__)]
     for place in places:
         if name in place:
-            return getattr(problem, name, None)
+            return attribute(problem, name)
         if "rhs" in place:
             return None
     return None
@@ -188,10 +190,10 @@ def implicit_operator_of(problem: Any, t: float) -> Any:
 
     Returns a linear operator of shape (N, N). Raises `TypeError` if the problem has no operator.
     """
-    at_time = getattr(problem, "implicit_operator_at", None)
+    at_time = attribute(problem, "implicit_operator_at")
     if at_time is not None:
         return at_time(t)
-    operator = getattr(problem, "implicit_operator", None)
+    operator = attribute(problem, "implicit_operator")
     return operator_of(problem, t) if operator is None else operator
 
 
@@ -203,7 +205,8 @@ def implicit_source_of(problem: Any) -> Callable[[float, NDArray[Any]], object] 
     Result: None if the problem has no ``implicit_source``. Raises `TypeError` if
     ``implicit_source`` is not a function.
     """
-    source = getattr(problem, "implicit_source", None)
+    source: Callable[[float, NDArray[Any]], object] | None
+    source = attribute(problem, "implicit_source")
     if source is not None and not callable(source):
         raise TypeError(
             f"problem.implicit_source is a {type(source).__name__}; expected a function "
@@ -214,8 +217,8 @@ def implicit_source_of(problem: Any) -> Callable[[float, NDArray[Any]], object] 
 
 def has_operator(problem: Any) -> bool:
     """Return whether a problem has ``operator_at(t)`` or ``operator``."""
-    at_time = getattr(problem, "operator_at", None)
-    return at_time is not None or getattr(problem, "operator", None) is not None
+    at_time = attribute(problem, "operator_at")
+    return at_time is not None or attribute(problem, "operator") is not None
 
 
 def operator_of(problem: Any, t: float) -> Any:
@@ -225,10 +228,10 @@ def operator_of(problem: Any, t: float) -> Any:
 
     Returns a linear operator of shape (N, N). Raises `TypeError` if the problem has neither.
     """
-    at_time = getattr(problem, "operator_at", None)
+    at_time = attribute(problem, "operator_at")
     if at_time is not None:
         return at_time(t)
-    operator = getattr(problem, "operator", None)
+    operator = attribute(problem, "operator")
     if operator is None:
         raise TypeError(
             f"{type(problem).__name__} has neither operator nor operator_at(t), which an implicit "

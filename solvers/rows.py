@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from batchkron.array_kinds import native
 from batchkron.arrays import array_module, is_sparse, to_host
+from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
 from .krylov.systems.foreign_arrays import refuse_foreign
@@ -143,10 +144,10 @@ def _divided(rows: Vector, images: Vector, lengths: NDArray[Any]) -> tuple[Vecto
 
 def square_operator(A: Any, name: str = "A") -> int:
     """Return N of an operator (N, N) on one process; raise ValueError or TypeError of others."""
-    shape = getattr(A, "shape", None)
+    shape = attribute(A, "shape")
     if shape is None:
         raise TypeError(f"{name} is a {type(A).__name__} without a shape; expected an operator")
-    if len(shape) != 2 or shape[0] != shape[1] or getattr(A, "batch_shape", ()):
+    if len(shape) != 2 or shape[0] != shape[1] or attribute(A, "batch_shape", ()):
         raise ValueError(f"{name} has shape {tuple(shape)}; expected one square operator (N, N)")
     if ranks_of(A) is not None:
         raise TypeError(f"{name} is distributed; this method has no sums over ranks")
@@ -163,7 +164,7 @@ def start_array(A: Any, given: Any, name: str, count: int, seed: Any, *more: Any
         if dtype.kind == "c":
             rows = rows + 1j * rng.standard_normal((count, size))
         rows = rows.astype(dtype)
-        on_device = getattr(A, "device", "cpu") == "cuda"
+        on_device = attribute(A, "device", "cpu") == "cuda"
         module = _module_of(A)
         if not on_device and module is np:
             return rows

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import device_errors
+from batchkron.attributes import attribute
 from batchkron.errors import NotPhysicalError
 
 from .evolution.start.arguments import finite_number, initial_state
@@ -145,13 +146,13 @@ def steady_state(
     check_count("max_steps", max_steps)
     problem = as_time_problem(problem, u0, source, jac)
     u = initial_state(problem, ranks_of_problem(problem))
-    t = finite_number("t", getattr(problem, "t0", 0.0) if t is None else t)
+    t = finite_number("t", attribute(problem, "t0", 0.0) if t is None else t)
     search = _Search(problem, u, t)
     if dt is not None and not finite_number("dt", dt) > 0.0:
         raise ValueError(f"dt is {dt}; expected a number > 0.")
     first = search.first_step() if dt is None else float(dt)
     if isinstance(preconditioner, str) and ranks_of_problem(problem) is not None:
-        deal = getattr(problem, "distribute_preconditioner", None)
+        deal = attribute(problem, "distribute_preconditioner")
         preconditioner = NamedPreconditioner(preconditioner, u.dtype, deal)
     options = {"solver": solver, "preconditioner": preconditioner}
     search.equation = equation_of(problem, u, search.products, t, first, **options)

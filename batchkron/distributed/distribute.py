@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from batchkron.attributes import attribute
 from batchkron.distributed.agreement import refuse_disagreement
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.communication.communicators import as_communicator
@@ -340,7 +341,7 @@ def _problem(
         raise ValueError(
             f"grid is {grid!r}; expected 'auto' or (1, {size}): a problem has one state"
         )
-    device = getattr(whole, "device", "cpu")
+    device = attribute(whole, "device", "cpu")
     if device != "cpu":
         communicator = communicator.of_devices()
     ranks = Ranks(communicator, (1, size), communicator)

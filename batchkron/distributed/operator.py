@@ -9,6 +9,7 @@ from typing import Any, NoReturn, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.attributes import attribute
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.grid import Grid
 from batchkron.distributed.traffic_plan import TrafficPlan, volume_of
@@ -244,6 +245,8 @@ def distributed_parts(operator: Any) -> list[DistributedOperator]:
     """
     if isinstance(operator, DistributedOperator):
         return [operator]
-    inner = operator.args if isinstance(operator, Operator) else [getattr(operator, "operator", ())]
+    inner = (
+        operator.args if isinstance(operator, Operator) else [attribute(operator, "operator", ())]
+    )
     parts = [part for part in inner if isinstance(part, Operator)]
     return [found for part in parts for found in distributed_parts(part)]

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from batchkron.array_kinds import any_foreign, common_kind, in_kind
 from batchkron.arrays import as_array, is_plain
+from batchkron.attributes import attribute
 from batchkron.backends import Backend, backend
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_terms
 from batchkron.operators.kronecker_terms import KroneckerTerms
@@ -69,7 +70,7 @@ class OperatorBase(LinearOperator[Related]):
     @property
     def communicator(self) -> Any:
         """The ranks that share vectors, if the operator is distributed or made of such; or None."""
-        known = (getattr(part, "communicator", None) for part in self.args)
+        known = (attribute(part, "communicator") for part in self.args)
         return next((ranks for ranks in known if ranks is not None), None)
 
     def _layouts(self) -> tuple[Any, Any]:
@@ -89,7 +90,7 @@ class OperatorBase(LinearOperator[Related]):
     @property
     def capturable(self) -> bool:
         """Whether products on a device may be captured in CUDA graphs."""
-        return all(getattr(part, "capturable", True) for part in self.args)
+        return all(attribute(part, "capturable", True) for part in self.args)
 
     @abstractmethod
     def _run(

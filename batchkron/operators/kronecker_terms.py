@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
 from batchkron.operators.couplings import Ids, levels_of
 from batchkron.operators.scaling import exponent_of, times_power_of_two, unit_exponent
 from batchkron.spec.identities import is_identity
@@ -306,7 +307,7 @@ def terms_of(operator: Any) -> KroneckerTerms:
     """
     if isinstance(operator, KroneckerTerms):
         return operator.balanced()
-    known = getattr(operator, "recover_terms", getattr(operator, "kronecker_terms", None))
+    known = attribute(operator, "recover_terms", attribute(operator, "kronecker_terms"))
     if known is None:
         raise TypeError(
             f"the operator is a {type(operator).__name__}; expected one that knows its Kronecker "

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module, as_array, to_host
+from batchkron.attributes import attribute, has_attribute
 from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators.algebra import Operator, ScaledOperator, SumOperator
 from batchkron.operators.batched_kron import BatchedKron
@@ -242,7 +243,7 @@ class VectorInTime:
     @property
     def is_constant(self) -> bool:
         """Whether it does not depend on time, as far as is known."""
-        fixed = all(getattr(function, "is_constant", False) for function, _ in self.parts)
+        fixed = all(attribute(function, "is_constant", False) for function, _ in self.parts)
         return self.function is None and fixed
 
     def write(self, t: float, out: Array) -> None:
@@ -258,7 +259,7 @@ class VectorInTime:
 
 def _in_time(function: Any) -> Any:
     """Return a function that takes arrays of times, too, as those of `batchkron.problems.time`."""
-    return function if hasattr(function, "is_constant") else GivenFunction(function)
+    return function if has_attribute(function, "is_constant") else GivenFunction(function)
 
 
 def _pairs(given: Any) -> Sequence[tuple[Any, Any]] | None:
@@ -335,17 +336,17 @@ class LinearSystem:
                 f"the operator has shape {(rows, columns)}; expected a square one: u' = A u needs "
                 "as many outputs as inputs. For a BatchedKron give num_inputs and num_outputs"
             )
-        if getattr(operator, "batch_shape", ()):
+        if attribute(operator, "batch_shape", ()):
             raise ValueError(
                 f"the operator has batch_shape {operator.batch_shape}; expected one system"
             )
         self.operator = operator
-        self.device: str = getattr(operator, "device", "cpu")
+        self.device: str = attribute(operator, "device", "cpu")
         self.blocks = blocks_of(operator) if blocks is None else blocks
         self.vector_shapes = shapes_of(operator, blocks)
         self.t0 = t0
         given = as_array(initial, "u0", array_module(initial))
-        entries = np.empty(0, getattr(operator, "dtype", None) or np.float64)
+        entries = np.empty(0, attribute(operator, "dtype") or np.float64)
         self._dtype = compute_dtype(np.empty(0, given.dtype), entries)
         self.initial = self._vector("u0", given)
         self._source = VectorInTime("source", source, self._vector)

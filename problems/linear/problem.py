@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from batchkron.arrays import array_module, to_host
+from batchkron.attributes import attribute
 from batchkron.operators import BatchedKron, Operator, ValidationReport
 from batchkron.operators.linear_system import LinearSystem, One, VectorInTime, flat_vector
 
@@ -202,7 +203,7 @@ class LinearProblem(LinearSystem, OutputMethods):
         TypeError, ValueError
             If it has another shape, or is no operator.
         """
-        if getattr(operator, "shape", None) != self.operator.shape:
+        if attribute(operator, "shape") != self.operator.shape:
             raise ValueError(
                 f"operator has shape {getattr(operator, 'shape', None)}; expected "
                 f"{self.operator.shape}, that of the one before"
@@ -267,7 +268,7 @@ class LinearProblem(LinearSystem, OutputMethods):
         TypeError
             If the operator has no such method.
         """
-        own: Callable[..., ValidationReport] | None = getattr(self.operator, "validate", None)
+        own: Callable[..., ValidationReport] | None = attribute(self.operator, "validate")
         if own is None:
             raise TypeError(
                 f"a {type(self.operator).__name__} has no method validate; a BatchedKron has one"

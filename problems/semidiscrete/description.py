@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from batchkron.attributes import attribute
+
 from ..discretization.fields.derivatives import FieldDerivative
 from ..discretization.fields.modes import FieldMode
 from ..discretization.matrices.mode_operator import ModeOperator
@@ -140,5 +142,5 @@ def _sources_text(problem: ProblemValue) -> str:
 def _exact_text(problem: ProblemValue) -> str:
     if problem.exact is None:
         return "not known"
-    parts = getattr(problem.exact, "parts", None)
+    parts = attribute(problem.exact, "parts")
     return "known, a function" if parts is None else f"known, {count(len(parts), 'separable part')}"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute
 from batchkron.operators import Operator, ValidationReport
 from batchkron.operators.linear_system import SplitRightSide, TimeParts
 
@@ -301,7 +302,7 @@ class System:
         operators = [group.operator for group in self._groups]
         if self._field_terms is not None:
             operators.append(self._field_terms.operator)
-        return max((getattr(operator, "num_added_cells", 0) for operator in operators), default=0)
+        return max((attribute(operator, "num_added_cells", 0) for operator in operators), default=0)
 
     def validate(self, samples: int | None = None, seed: int = 0) -> ValidationReport:
         """Compare the operator's blocks with dense Kronecker products.

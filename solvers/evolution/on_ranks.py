@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from batchkron.attributes import attribute, has_attribute
+
 from .observation.observers import Quantity
 
 __all__ = ["refuse_for_ranks"]
@@ -17,7 +19,7 @@ def refuse_for_ranks(
     ``saves`` says whether checkpoints are read or written.
     """
     needed = ("gather", "scatter", "content_hash")
-    missing = [name for name in needed if getattr(problem, name, None) is None]
+    missing = [name for name in needed if attribute(problem, name) is None]
     if saves and missing:
         raise TypeError(
             "checkpoints are files of whole states, and the problem, whose state is spread over "
@@ -29,7 +31,7 @@ def refuse_for_ranks(
             "solver is a function, which would solve for each rank's block alone, and the problem "
             "is distributed; name one, such as 'gmres'."
         )
-    if isinstance(preconditioner, str) and not hasattr(problem, "distribute_preconditioner"):
+    if isinstance(preconditioner, str) and not has_attribute(problem, "distribute_preconditioner"):
         raise TypeError(
             f"preconditioner is {preconditioner!r}, which is built from the whole operator, and "
             "the problem, whose state is spread over ranks, has no distribute_preconditioner(M, A) "

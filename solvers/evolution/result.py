@@ -15,6 +15,7 @@ from batchkron.analysis.growth_fit import GrowthFit
 from batchkron.analysis.recorded import Recorded, recorded_in
 from batchkron.analysis.series_plot import plot_recorded, recorded_dataset
 from batchkron.arrays import to_host
+from batchkron.attributes import attribute
 from batchkron.datasets import require_xarray
 from batchkron.storage import ResultFile
 
@@ -231,7 +232,7 @@ class Result:
         u = to_host(self.u, "u")
         if u.dtype.kind == "c":
             raise TypeError(f"the state is {u.dtype}; result files hold real states")
-        known = getattr(problem, "exact", None) is not None and bool(np.isfinite(u).all())
+        known = attribute(problem, "exact") is not None and bool(np.isfinite(u).all())
         measures = (problem.l2_error, problem.relative_error) if known else ()
         errors = [float(measure(u, self.t)) for measure in measures]
         l2_error, relative_error = [e if math.isfinite(e) else None for e in errors] or (None, None)
@@ -243,7 +244,7 @@ class Result:
             dt=float(self.dt),
             method=self.method,
             problem_hash=self.problem_hash or problem_hash(problem, problem.initial),
-            problem_name=str(getattr(problem, "name", type(problem).__name__)),
+            problem_name=str(attribute(problem, "name", type(problem).__name__)),
             l2_error=l2_error,
             relative_error=relative_error,
             history=self.history,
@@ -315,7 +316,7 @@ class Result:
                 f"{', '.join(options)} belong to a state, and quantities are drawn over time"
             )
         labels, units = self._texts
-        title = getattr(self.problem, "name", "")
+        title = attribute(self.problem, "name", "")
         return plot_recorded(
             self.recorded, quantities, labels=labels, units=units, log=log, fit=fit, title=title,
             ax=ax,
@@ -364,7 +365,7 @@ class Result:
             if options:
                 raise TypeError(f"{', '.join(options)} belong to states, not to quantities")
             labels, units = self._texts
-            title = getattr(self.problem, "name", "")
+            title = attribute(self.problem, "name", "")
             return recorded_dataset(self.recorded, labels, units, {"title": title, **about})
         if what == "state":
             make = self._problem_with("to_xarray")
@@ -387,7 +388,7 @@ class Result:
 
     def _problem_with(self, name: str) -> Any:
         """Return a method of the problem that shows states."""
-        method = getattr(self.problem, name, None)
+        method = attribute(self.problem, name)
         if method is None:
             raise TypeError(
                 f"the problem is a {type(self.problem).__name__} without {name}(u, t), which those "
@@ -400,5 +401,5 @@ class Result:
         """What the quantities are, and the units of them and of the time."""
         labels = {name: watched.label for name, watched in self.watched.items()}
         units = {name: watched.unit for name, watched in self.watched.items()}
-        units["t"] = getattr(self.problem, "units", {}).get("t", "")
+        units["t"] = attribute(self.problem, "units", {}).get("t", "")
         return labels, units

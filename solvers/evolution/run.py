@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import device_errors
+from batchkron.attributes import attribute
 from batchkron.callers import users_level
 from batchkron.errors import NotPhysicalError
 from batchkron.keyword_hints import names_meant
@@ -325,7 +326,7 @@ class Run:
     @property
     def _takes_several(self) -> bool:
         """Whether several steps are taken before anything looks at them."""
-        calls = self.on_step is not None and not getattr(self.on_step, "may_skip", False)
+        calls = self.on_step is not None and not attribute(self.on_step, "may_skip", False)
         looks = calls or self._follower is not None or bool(self._observer.quantities)
         return not looks and self._stepping.takes_several
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, as_array, device_errors
+from batchkron.attributes import attribute
 
 from ..krylov.systems.layouts import as_systems, check_layout
 from ..krylov.systems.limits import check_count
@@ -186,7 +187,7 @@ class _Solve:
         recurrence.keep(~ended)
 
     def _take_more(self, place: Any, recurrence: Any, own: Any, unit: Numbers) -> None:
-        more = getattr(recurrence, "variances", None)
+        more = attribute(recurrence, "variances")
         if more is None:
             return
         if self.more is None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module, as_array, is_sparse
+from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
 from ..krylov.systems.foreign_arrays import refuse_foreign
@@ -28,13 +29,13 @@ class Rectangular:
 
     def __init__(self, A: Any, like: Vector) -> None:
         refuse_foreign(A, "A", b=like)
-        known: Any = getattr(A, "shape", None)
+        known: Any = attribute(A, "shape")
         shape = tuple(known or ())
-        if len(shape) != 2 or getattr(A, "batch_shape", None):
+        if len(shape) != 2 or attribute(A, "batch_shape"):
             raise ValueError(f"A has shape {shape}; expected one operator (M, N)")
         if ranks_of(A) is not None:
             raise TypeError("A is distributed; least squares have no sums over ranks")
-        refuse_complex("A", getattr(A, "dtype", None), like.dtype)
+        refuse_complex("A", attribute(A, "dtype"), like.dtype)
         self.shape, self.products = shape, 0
         self._dtype = like.dtype
         self._forward, self._adjoint = _products_of(A, like)
@@ -69,7 +70,7 @@ def _products_of(A: Any, like: Vector) -> tuple[_Product, _Product]:
         turned = matrix.conj() if matrix.dtype.kind == "c" else matrix
         return lambda rows: rows @ matrix.T, lambda rows: rows @ turned
     for name in ("matvec", "rmatvec"):
-        if not callable(getattr(A, name, None)):
+        if not callable(attribute(A, name)):
             raise TypeError(
                 f"A is a {type(A).__name__} without {name}; expected an array, a sparse array, an "
                 "operator, or an object with matvec and rmatvec."

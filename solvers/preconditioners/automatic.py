@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
+from batchkron.attributes import attribute
 from batchkron.callers import users_level
 from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.operators.kronecker_terms import terms_of
@@ -50,13 +51,13 @@ class PreconditionerWarning(UserWarning):
 
 def automatic(operator: Any, scale: Any, dtype: Any, factorised_at: Any = None) -> Any:
     """Return the preconditioner "auto" of I - scale · A, or of A; see `make`."""
-    if getattr(operator, "batch_shape", None):
+    if attribute(operator, "batch_shape"):
         return _without_terms(operator, scale, dtype, "it has several systems")
     try:
         terms = terms_of(operator)
     except TypeError as fault:
         return _without_terms(operator, scale, dtype, str(fault))
-    is_whole = getattr(operator, "communicator", None) is None
+    is_whole = attribute(operator, "communicator") is None
     if is_whole and not isinstance(operator, KroneckerTerms):
         fibres = FibreInverse.if_suitable(operator, terms, scale, dtype=dtype)
         if fibres is not None:
@@ -69,7 +70,7 @@ def automatic(operator: Any, scale: Any, dtype: Any, factorised_at: Any = None) 
     # KroneckerTerms there are no products with the operator.
     in_parts = len(terms.sizes) == 2 and not isinstance(operator, KroneckerTerms)
     usual = COMBINATIONS["symmetric-combination" if in_parts else "combination"]
-    bases, reason = _exact_bases(terms, scale, str(getattr(operator, "device", "cpu")))
+    bases, reason = _exact_bases(terms, scale, str(attribute(operator, "device", "cpu")))
     if bases is not None:
         M = CombinationPreconditioner(operator, scale, **usual, dtype=dtype, bases=bases)
         M.remarks = (f"chosen because {reason}",)
@@ -89,7 +90,7 @@ def _fastest(
     operator: Any, terms: KroneckerTerms, scale: Any, dtype: Any, usual: dict[str, Any], reason: str
 ) -> Any:
     """Return the best of a few preconditioners in a trial, known ones without another trial."""
-    if isinstance(operator, KroneckerTerms) or getattr(operator, "communicator", None) is not None:
+    if isinstance(operator, KroneckerTerms) or attribute(operator, "communicator") is not None:
         return CombinationPreconditioner(operator, scale, **usual, dtype=dtype)
     makers: dict[str, Callable[[], Any]] = {
         name: partial(CombinationPreconditioner, operator, scale, **COMBINATIONS[name], dtype=dtype)
@@ -136,7 +137,7 @@ def _without_terms(operator: Any, scale: Any, dtype: Any, reason: str) -> Any:
     except (TypeError, ValueError):
         blocks = None
     if blocks is not None and max(blocks.sizes) <= _MAX_ROWS:
-        device = str(getattr(operator, "device", "cpu"))
+        device = str(attribute(operator, "device", "cpu"))
         made, name = block_jacobi(blocks, scale, dtype=dtype, device=device), "block-jacobi"
     text = f"the preconditioner 'auto' is {name!r} here: {reason}"
     if isinstance(made, BatchedKron):
@@ -148,7 +149,7 @@ def _without_terms(operator: Any, scale: Any, dtype: Any, reason: str) -> Any:
 
 def _is_first(operator: Any) -> bool:
     """Whether no warning of this operator has been given, as far as that is known."""
-    if getattr(getattr(operator, "communicator", None), "rank", 0):
+    if getattr(attribute(operator, "communicator"), "rank", 0):
         return False  # rank 0 says it for all
     try:
         if operator in _WARNED:

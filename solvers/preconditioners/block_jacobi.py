@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
 from batchkron.operators import BatchedKron, KroneckerSparse, KroneckerTerms, Operator
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_terms
 
@@ -69,7 +70,7 @@ def block_jacobi(
         for inverse, factor in zip(inverses, nearest_product(stacks), strict=True):
             inverse[numbers] = _inverted(factor)
     return _assembled(inverses, whole.interleaved, kind).to(
-        str(device or getattr(operator, "device", "cpu"))
+        str(device or attribute(operator, "device", "cpu"))
     )
 
 
@@ -93,7 +94,7 @@ def blocks_of(operator: Any) -> DiagonalBlocks:
         return operator
     if isinstance(operator, KroneckerTerms):
         return blocks_of_terms(operator.balanced())
-    known = getattr(operator, "diagonal_blocks", None)
+    known = attribute(operator, "diagonal_blocks")
     if known is None:
         raise TypeError(
             f"the operator is a {type(operator).__name__}; expected one with diagonal blocks, such "

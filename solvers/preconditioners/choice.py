@@ -6,6 +6,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
+from batchkron.attributes import attribute, has_attribute
 from batchkron.log import logger
 from batchkron.plugins import loaded_plugin, with_plugins
 
@@ -168,20 +169,20 @@ class NamedPreconditioner:
     def __call__(self, operator: Any, scale: Any) -> Any:
         """Return M for the operator A and the number c."""
         at = round_scale(scale)
-        if operator is self._operator and hasattr(self._made, "shifted"):
-            if at != self._at and getattr(self._made, "keeps_factors", False):
+        if operator is self._operator and has_attribute(self._made, "shifted"):
+            if at != self._at and attribute(self._made, "keeps_factors", False):
                 self._move(at)
             self._move(scale)
         else:
             self._operator = operator
             self._made = _made(self.name, operator, scale, self._dtype, at)
             if self._deal is not None and self._made is not None:
-                self._made = self._deal(getattr(self._made, "product", self._made), operator)
+                self._made = self._deal(attribute(self._made, "product", self._made), operator)
         self._at = at
         return self._made
 
     def _move(self, scale: Any) -> None:
-        if self._in_place and hasattr(self._made, "rescale"):
+        if self._in_place and has_attribute(self._made, "rescale"):
             self._made.rescale(scale)
         else:
             self._made = self._made.shifted(scale)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute
 from batchkron.backends import backend_on
 from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators import KroneckerTerms, Operator, on_device
@@ -173,7 +174,7 @@ class CombinationPreconditioner(Preconditioner):
                 "Jacobi, which factorises nothing dense"
             )
         self.dtype = dtype_with_scale(scale, terms.dtype, dtype)
-        self.device = str(device or getattr(operator, "device", "cpu"))
+        self.device = str(device or attribute(operator, "device", "cpu"))
         self.shape = (terms.unknowns, terms.unknowns)
         bases = ModeBases(terms) if bases is None else bases
         groups = _groups(terms, composition)
@@ -227,7 +228,7 @@ class CombinationPreconditioner(Preconditioner):
         for group in self._groups:
             group.rescale(scale)
         self.scale = scale
-        self._factor[...] = getattr(self._groups[0], "factorised_at", scale)
+        self._factor[...] = attribute(self._groups[0], "factorised_at", scale)
 
     @property
     def capturable(self) -> bool:
@@ -267,7 +268,7 @@ class CombinationPreconditioner(Preconditioner):
         self.scale: Any = scale
         self._groups = [group.shifted(scale) for group in self._groups]
         # factors for another scale need residuals for that one, too: M is then of that scale
-        self._factor: Any = getattr(self._groups[0], "factorised_at", scale)
+        self._factor: Any = attribute(self._groups[0], "factorised_at", scale)
         if self.device != "cpu" and scale is not None:  # read by graphs
             self._factor = on_device(np.array([self._factor], self.dtype), self.device)
         self._repeated: Callable[..., None] | None = None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
 from batchkron.operators import BatchedKron, KroneckerTerms, on_device
 from batchkron.operators.kronecker_terms import Factor, leading_part, terms_of
 from batchkron.operators.scaling import exponent_of, times_power_of_two
@@ -118,7 +119,7 @@ class FibreInverse(Preconditioner):
         if not (is_exact or is_real):
             return None
         found = cls.__new__(cls)
-        found._build(terms, least, dtype, str(getattr(operator, "device", "cpu")), scale)
+        found._build(terms, least, dtype, str(attribute(operator, "device", "cpu")), scale)
         if is_exact:
             return found
         rates = (_rate(operator, M) for M in (found, found.shifted(_LONGER * scale)))
@@ -137,7 +138,7 @@ class FibreInverse(Preconditioner):
                 f"fibres of mode {least[0]} have up to {rows} unknowns, more than {_MAX_ROWS}; "
                 "take block Jacobi, which inverts nothing large"
             )
-        self._build(terms, least, dtype, str(device or getattr(operator, "device", "cpu")), scale)
+        self._build(terms, least, dtype, str(device or attribute(operator, "device", "cpu")), scale)
 
     def _build(
         self, terms: KroneckerTerms, least: tuple[int, float], dtype: Any, device: str, scale: Any

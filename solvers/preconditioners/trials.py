@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute
 from batchkron.operators import on_device
 
 from ..products import as_product, dot, norm
@@ -52,7 +53,7 @@ def fastest(
 
 def products_of(M: Any) -> int:
     """Return the products with A in one with M."""
-    return max(0, len(getattr(M, "order", ())) - 1)
+    return max(0, len(attribute(M, "order", ())) - 1)
 
 
 def convergence_rate(operator: Any, scale: Any, M: Any) -> float:
@@ -60,7 +61,7 @@ def convergence_rate(operator: Any, scale: Any, M: Any) -> float:
 
     B is I - scale · A, or A. The vector is the same in all calls. Infinite where numbers overflow.
     """
-    kind, device = np.dtype(M.dtype), str(getattr(operator, "device", "cpu"))
+    kind, device = np.dtype(M.dtype), str(attribute(operator, "device", "cpu"))
     start = np.random.default_rng(0).standard_normal(M.shape[0]).astype(kind)
     v = on_device(start / np.linalg.norm(start), device)
     multiply = as_product(operator, "operator", v)

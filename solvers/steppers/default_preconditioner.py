@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute, has_attribute
 from batchkron.log import logger
 from batchkron.operators.kronecker_terms import terms_of
 
@@ -110,7 +111,7 @@ class DefaultPreconditioner:
 
     def _estimate(self, operator: Any) -> float:
         """Return about the largest |eigenvalue| by powers of A, 0 if A cannot have terms."""
-        if not hasattr(operator, "kronecker_terms") or getattr(operator, "batch_shape", None):
+        if not has_attribute(operator, "kronecker_terms") or attribute(operator, "batch_shape"):
             return 0.0
         multiply, ranks = as_product(operator, "problem.operator", self._like), ranks_of(operator)
         x, product = self._random(), np.empty_like(self._like)

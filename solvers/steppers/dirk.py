@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
+
 from ..krylov.systems.result import KrylovResult
 from ..protocols import (
     TimeProblem,
@@ -80,7 +82,7 @@ class DiagonallyImplicit(EmbeddedStepper):
         find = implicit_operator_of if self.tableau.is_imex else operator_of
         self._source = implicit_source_of(problem)
         self._part = (implicit_part_of if self.tableau.is_imex else whole_part_of)(problem)
-        self._is_whole = bool(getattr(self._part, "is_whole", False))
+        self._is_whole = bool(attribute(self._part, "is_whole", False))
         if self._part is not None:
             part = self._part
             preconditioner = at_beginning(preconditioner, part, t0, problem.initial)

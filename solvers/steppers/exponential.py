@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute, has_attribute
 from batchkron.operators import KroneckerSum
 from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 
@@ -81,7 +82,7 @@ class PhiEngine:
             return result
         propagator = self._propagators.get(dt)
         if propagator is None:
-            device = getattr(operator, "device", "cpu")
+            device = attribute(operator, "device", "cpu")
             propagator = PhiFunctions(KroneckerSum(self._factors).to(device), dt)
             if self.keeps:
                 if len(self._propagators) == _MAX_CACHED_PROPAGATORS:
@@ -113,9 +114,11 @@ class PhiEngine:
 
 def _sum_factors(operator: Any) -> list[NDArray[Any]] | None:
     """Return the factors if an operator is a Kronecker sum, else None."""
+    if not has_attribute(operator, "kronecker_terms"):
+        return None
     try:
         terms = operator.kronecker_terms()
-    except (AttributeError, TypeError, ValueError):
+    except (TypeError, ValueError):
         return None
     return terms.sum_factors() if terms.cells is None and terms.is_sum else None
 

@@ -18,6 +18,7 @@ import scipy.linalg
 import scipy.sparse
 
 from batchkron.arrays import array_module, is_sparse
+from batchkron.attributes import attribute, has_attribute
 from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult, Status
@@ -307,7 +308,7 @@ class _Jacobian(OnRanks):
         if self._given is not None and _is_function(self._given):
             found = self._given(t, u)
             self._product = as_product(found, "jac(t, u)", self._like)
-            if hasattr(found, "kronecker_terms"):
+            if has_attribute(found, "kronecker_terms"):
                 self.kronecker_terms, self.device = found.kronecker_terms, found.device
 
     def matvec(self, x: Vector, out: Vector | None = None) -> Vector:
@@ -392,7 +393,7 @@ def equation_of(
     method: with a dense matrix where ``problem.jacobian`` is one or returns one, or is missing and
     there are at most 200 unknowns on the CPU; else with Krylov methods.
     """
-    jacobian: Any = getattr(problem, "jacobian", None)
+    jacobian: Any = attribute(problem, "jacobian")
     if jacobian is None and is_linear_by_operator(problem):
         return LinearEquation(problem, like, products, t0, dt, **options)
     value = jacobian(t0, problem.initial) if _is_function(jacobian) else jacobian
@@ -407,18 +408,16 @@ def equation_of(
 
 def is_linear_by_operator(problem: Any) -> bool:
     """Whether a problem is f = A(t) u + s(t) by its operator, which is to be tested."""
-    whole = getattr(problem, "whole_part", None)
-    if getattr(problem, "jacobian", None) is not None or (
-        whole is not None and whole() is not None
-    ):
+    whole = attribute(problem, "whole_part")
+    if attribute(problem, "jacobian") is not None or (whole is not None and whole() is not None):
         return False
-    at_time = getattr(problem, "operator_at", None)
-    return at_time is not None or getattr(problem, "operator", None) is not None
+    at_time = attribute(problem, "operator_at")
+    return at_time is not None or attribute(problem, "operator") is not None
 
 
 def _is_function(value: Any) -> bool:
     """Whether a Jacobian is a function of (t, u), and no operator."""
-    return callable(value) and not hasattr(value, "shape")
+    return callable(value) and not has_attribute(value, "shape")
 
 
 def _failure(status: Status) -> KrylovResult:

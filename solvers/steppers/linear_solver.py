@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
 from ..krylov.bicgstab import Bicgstab
@@ -195,7 +196,7 @@ class LinearSolver:
             options = {**options, "atol": max(atol, options.get("atol", 0.0)), **self._trusting}
         start = None
         # on a device, GMRES does as few products without waiting for it in between
-        if getattr(M, "is_near_inverse", False) and not getattr(M, "capturable", False):
+        if attribute(M, "is_near_inverse", False) and not attribute(M, "capturable", False):
             found = self._by_inverse(A, b, M, out, options)
             if found.converged:
                 return found

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
+
 from ..krylov.systems.result import KrylovResult
 from ..krylov.vectors.ranks import norm_over, ranks_of_problem
 from ..products import Product, Vector, as_product
@@ -139,7 +141,7 @@ class Rkc2(EmbeddedStepper):
     @property
     def _changes(self) -> bool:
         """Whether later steps depend on where the eigenvalues were estimated."""
-        return not self._is_linear or getattr(self.problem, "operator_at", None) is not None
+        return not self._is_linear or attribute(self.problem, "operator_at") is not None
 
     def end_slope(self) -> NDArray[Any] | None:
         """Return f at the end of the step; the next call overwrites it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute, has_attribute
 from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult
@@ -54,7 +55,7 @@ class StageSolver:
     ) -> None:
         self._operator_at, self._like = operator_at, like
         self._products = Products() if products is None else products
-        self._is_optional = bool(getattr(preconditioner, "is_optional", False))
+        self._is_optional = bool(attribute(preconditioner, "is_optional", False))
         operator = operator_at(t0 if self._is_optional else t0 + dt)
         self._first = operator
         self._shifted = ShiftedOperator(operator, scale, like, self._products)
@@ -62,7 +63,7 @@ class StageSolver:
         self._make: Callable[[Any, float], Any] | None = None
         if isinstance(preconditioner, str):
             self._make = NamedPreconditioner(preconditioner, like.dtype, in_place=True)
-        elif callable(preconditioner) and not hasattr(preconditioner, "shape"):
+        elif callable(preconditioner) and not has_attribute(preconditioner, "shape"):
             self._make = preconditioner
         self._preconditioner = preconditioner
         if self._make is not None:

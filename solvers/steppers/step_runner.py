@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, is_plain
+from batchkron.attributes import attribute
 from batchkron.backends import backend_for
 from batchkron.functions.vector_sum import linear_combination
 
@@ -106,7 +107,7 @@ class StepRunner:
         self._results = results
         split = known_beside_rhs(problem, "split_rhs")
         self._split: SplitRightSide | None = None if split is None else split()
-        self._bind = getattr(self._split, "bind", None)
+        self._bind = attribute(self._split, "bind")
         module = array_module(like)
         self._backend, self._is_on_device = backend_for(module), module is not np
         self._is_large = like.size > _MAX_RECORDED and ranks_of_problem(problem) is None
@@ -410,7 +411,7 @@ class StepRunner:
             node, factor = slope
             numbers.append([Part(constant, per_dt, factor, node)])
             for own, (function, _) in zip(of_sources, sources, strict=True):
-                if getattr(function, "is_constant", False):
+                if attribute(function, "is_constant", False):
                     value = float(function(0.0))
                     own.append(Part(value * constant, value * per_dt))
                 else:

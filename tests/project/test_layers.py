@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "batchkron.errors": 0,
     "batchkron._core": 0,
+    "batchkron.attributes": 0,
     "batchkron.callers": 0,
     "batchkron.lazy": 0,
     "batchkron.log": 0,

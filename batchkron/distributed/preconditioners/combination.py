@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from batchkron.attributes import attribute
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.exchanges.rearrangement import ElementMove, ElementSum, Rearrangement
 from batchkron.distributed.operator import Volume, distributed_parts
@@ -93,7 +94,7 @@ class DistributedCombination:
         self._back = [ElementSum(plan, rank, first._backend) for plan in self._plans]
         self._grids = [each[rank] for each in dealt]
         self._workspace = first._backend.workspace()
-        self.keeps_factors = bool(getattr(whole, "keeps_factors", False))
+        self.keeps_factors = bool(attribute(whole, "keeps_factors", False))
         self._inverses: list[Any] = []
         self._solve_with(whole.scale)
 
@@ -102,7 +103,7 @@ class DistributedCombination:
             self._inverses = [own.shifted(scale) for own in self._inverses]
         else:
             self._inverses = [own.inverses(scale) for own in self._grids]
-        self._scale = getattr(self._inverses[0], "factorised_at", scale)
+        self._scale = attribute(self._inverses[0], "factorised_at", scale)
 
     def shifted(self, scale: Any) -> DistributedCombination:
         """Return the preconditioner for another scale; see `CombinationPreconditioner.shifted`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from batchkron.attributes import attribute
 from batchkron.backends import building_on
 from batchkron.distributed.lists.batched_kron import DistributedBatch
 from batchkron.distributed.operator import DistributedOperator, distributed_parts
@@ -55,7 +56,7 @@ def like_operator(whole: Any, operator: Any) -> DistributedCombination | Distrib
 
 def _checked_layout(whole: Any, parts: list[DistributedOperator]) -> Layout:
     """Return the layout of vectors that a preconditioner and an operator's parts have."""
-    first, device = parts[0], getattr(whole, "device", "cpu")
+    first, device = parts[0], attribute(whole, "device", "cpu")
     layout, unknowns = first.layout, whole.shape[0]
     if layout.size != unknowns or layout != first.output_layout or layout.moved != 1:
         raise ValueError(

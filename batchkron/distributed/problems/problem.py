@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute, has_attribute
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.operator import DistributedOperator
 from batchkron.distributed.preconditioners.like_operator import like_operator
@@ -97,23 +98,23 @@ class DistributedProblem:
     @property
     def t0(self) -> float:
         """The time of the initial state."""
-        return float(getattr(self.whole, "t0", 0.0))
+        return float(attribute(self.whole, "t0", 0.0))
 
     @property
     def stepper(self) -> Any:
         """The default method and step."""
-        return getattr(self.whole, "stepper", None)
+        return attribute(self.whole, "stepper")
 
     @property
     def adapt(self) -> Any:
         """The whole problem's rule by which its grid follows the solution."""
-        return getattr(self.whole, "adapt", None)
+        return attribute(self.whole, "adapt")
 
     @property
-    def content_hash(self) -> str:
-        """The whole problem's, by which its checkpoints are known on any number of ranks."""
-        whole: Any = self.whole
-        return str(whole.content_hash)
+    def content_hash(self) -> str | None:
+        """The whole problem's, if any, by which checkpoints are known on any number of ranks."""
+        known = attribute(self.whole, "content_hash")
+        return None if known is None else str(known)
 
     @property
     def is_linear(self) -> bool:
@@ -122,7 +123,7 @@ class DistributedProblem:
 
     def check_interval(self, t0: float, until: float) -> None:
         """Raise ValueError if the whole problem does not know its coefficients at some time."""
-        check = getattr(self.whole, "check_interval", None)
+        check = attribute(self.whole, "check_interval")
         if check is not None:
             check(t0, until)
 
@@ -150,7 +151,7 @@ class DistributedProblem:
             If the whole problem has no grid that can change.
         """
         whole: Any = self.whole
-        if not callable(getattr(whole, "adaptive", None)):
+        if not callable(attribute(whole, "adaptive")):
             raise TypeError(
                 f"a {type(whole).__name__} has no grid that can follow the solution: it has no "
                 "method adaptive()"
@@ -237,7 +238,7 @@ class DistributedProblem:
     def accumulate(self, t: float, u: Array, out: Array) -> None:
         """Add A(t) u to ``out``: what `rhs` does after `source`."""
         for function, operator in self._operators:
-            alpha = 1.0 if getattr(function, "is_constant", False) else function(t)
+            alpha = 1.0 if attribute(function, "is_constant", False) else function(t)
             operator.accumulate(u, out, alpha=alpha)
 
     def split_rhs(self) -> SplitRightSide:
@@ -349,7 +350,7 @@ class DistributedProblem:
 
 def _of_arrays(function: Callable[[float], float]) -> Callable[[Any], Any]:
     """Return a function of arrays of times; those of `batchkron.problems.time` are."""
-    if hasattr(function, "is_constant"):
+    if has_attribute(function, "is_constant"):
         return function
     return np.vectorize(function, otypes=[np.float64])
 
@@ -372,7 +373,7 @@ def _multiply(operator: Operator, t: float, u: Array, out: Array) -> None:
 
 
 def _is_constant(parts: _Operators) -> bool:
-    return all(getattr(function, "is_constant", False) for function, _ in parts)
+    return all(attribute(function, "is_constant", False) for function, _ in parts)
 
 
 def _sum_at(parts: _Operators, t: float) -> Operator:

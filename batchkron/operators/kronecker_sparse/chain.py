@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import native, native_entries
 from batchkron.arrays import to_host
+from batchkron.attributes import has_attribute
 from batchkron.backends import get_num_threads
 from batchkron.operators.algebra import ComposedOperator
 from batchkron.operators.kronecker_product import KroneckerProduct
@@ -241,7 +242,7 @@ def _factor(given: KroneckerSparse | ArrayLike, name: str) -> KroneckerSparse:
     """Return a factor that the user gave as an operator, or as its values."""
     if isinstance(given, KroneckerSparse):
         return given
-    if hasattr(given, "matvec"):
+    if has_attribute(given, "matvec"):
         raise TypeError(
             f"{name} is a {type(given).__name__}; expected a KroneckerSparse, or values of the "
             f"shape (a, b, c, d)"

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from batchkron.attributes import attribute
 from batchkron.backends import building_on
 from batchkron.operators.algebra import Operator
 from batchkron.operators.block_operator import BlockOperator
@@ -221,7 +222,7 @@ class SparseGridOperator(BlockOperator):
         >>> finer.shape, finer.num_profiles, finer.num_new_profiles
         ((20, 20), 8, 2)
         """
-        cells = checked_cells(getattr(grid, "cells", grid))
+        cells = checked_cells(attribute(grid, "cells", grid))
         modes = len(self._spec.sizes)
         if cells.shape[1] != modes:
             raise ValueError(f"the grid has {cells.shape[1]} axes; expected {modes}")

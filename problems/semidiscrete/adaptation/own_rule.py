@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from batchkron.attributes import attribute, has_attribute
+
 from ...discretization.parts import AdaptSettings
 from ...grids.refinement import finest_levels
 from ...grids.sparse_grid import SparseGrid
@@ -16,9 +18,9 @@ __all__ = ["with_rule"]
 
 def with_rule(problem: Any, rule: Any) -> Any:
     """Return a problem with a rule, on the grid of its initial state; see `Problem.with_adapt`."""
-    if not hasattr(rule, "tol"):
+    if not has_attribute(rule, "tol"):
         raise TypeError(f"rule is a {type(rule).__name__}; expected an Adapt, as in Adapt(1e-4)")
-    fields = getattr(rule, "fields", ())
+    fields = attribute(rule, "fields", ())
     has_fields = not isinstance(fields, (tuple, list)) or bool(fields)
     if has_fields or not (rule.weight is None or isinstance(rule.weight, str)):
         raise ValueError(

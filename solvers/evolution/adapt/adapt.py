@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from batchkron.attributes import attribute, has_attribute
 from batchkron.storage import StoredGrid
 
 from ...products import Vector
@@ -183,8 +184,8 @@ def rule_of_run(problem: Any, adapt: Adapt | bool | None) -> Adapt | None:
     """
     if adapt is False:
         return None
-    own = getattr(problem, "adapt", None) if adapt is None else None
-    if own is None or not hasattr(own, "tol"):
+    own = attribute(problem, "adapt") if adapt is None else None
+    if own is None or not has_attribute(own, "tol"):
         return adapt  # type: ignore[return-value]  # adaptive_problem refuses what is no Adapt
     names = "tol", "every", "horizon", "max_level", "keep", "weight", "relative"
     return Adapt(**{name: getattr(own, name) for name in names})
@@ -201,7 +202,7 @@ def adaptive_problem(problem: Any, adapt: Any) -> AdaptiveProblem:
             f"adapt is a {type(adapt).__name__}; expected an Adapt, as in adapt=Adapt(1e-4), "
             "or False for a grid that does not change."
         )
-    make = getattr(problem, "adaptive", None)
+    make = attribute(problem, "adaptive")
     if not callable(make):
         raise TypeError(
             f"adapt is given, but a {type(problem).__name__} has no grid that can follow the "

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from batchkron.arrays import to_host
+from batchkron.attributes import has_attribute
 from batchkron.errors import NotPhysicalError
 
 from ...products import Vector
@@ -134,13 +135,13 @@ def refuse_of_one_grid(integration: Integration, observer: Observer, preconditio
             "grid, and adapt changes the grid. Give adapt=False, or take another method."
         )
     for name, quantity in observer.quantities.items():
-        if not callable(quantity.measure) and not hasattr(quantity.measure, "for_problem"):
+        if not callable(quantity.measure) and not has_attribute(quantity.measure, "for_problem"):
             raise TypeError(
                 f"watch[{name!r}] has weights, which belong to one grid, and adapt changes the "
                 "grid. Give Quantity.moment(problem, powers), a function measure(t, u), or an "
                 "object with for_problem(problem), which returns the measure for another grid."
             )
-    if hasattr(preconditioner, "shape"):
+    if has_attribute(preconditioner, "shape"):
         raise TypeError(
             "preconditioner is an operator, which belongs to one grid, and adapt changes the grid. "
             "Give a name, or a function (A, c) -> M."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from batchkron.attributes import attribute
+
 __all__ = ["AdaptOutcome"]
 
 
@@ -59,7 +61,7 @@ class AdaptOutcome:
 
     def with_grid(self, grid: Any, t: float) -> AdaptOutcome:
         """Return the outcome with another grid of the run, an AdaptiveProblem at a time."""
-        limited = int(getattr(grid, "limited", 0))
+        limited = int(attribute(grid, "limited", 0))
         if limited <= self.limited:
             return self
         return AdaptOutcome(limited, float(grid.excess), t)

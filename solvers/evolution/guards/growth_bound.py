@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.attributes import attribute
+
 from ...krylov.vectors.ranks import Ranks, max_over, norm_over
 from ...products import Vector
 from ...protocols import has_operator, known_beside_rhs, operator_of, says_linear
@@ -119,7 +121,7 @@ class GrowthBound:
 
     def _raise_rate(self, t: float, u: Vector) -> None:
         """Raise ω to the estimates at the run's beginning, in the middle, and now, if larger."""
-        varying = getattr(self._problem, "operator_at", None) is not None
+        varying = attribute(self._problem, "operator_at") is not None
         times = (self._begin, 0.5 * (self._begin + t), t) if varying else (t,)
         largest = max_over(self._ranks, float(abs(u).max()) if u.size else 0.0)
         starts = [random_start(u, self._ranks), u / largest]

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import scipy  # which loads scipy.optimize on first use
 
+from batchkron.attributes import attribute
+
 from ...products import Vector
 from .returned import number_or_bool
 
@@ -93,10 +95,10 @@ class Event:
                 "expected a function (t, u)."
             )
         if self.terminal is None:
-            given = _single(getattr(self.function, "terminal", None))
+            given = _single(attribute(self.function, "terminal"))
             object.__setattr__(self, "terminal", False if given is None else given)
         if self.direction is None:
-            given = _single(getattr(self.function, "direction", None))
+            given = _single(attribute(self.function, "direction"))
             if isinstance(given, numbers.Real) and not math.isnan(sign := float(given)):
                 given = int(sign > 0) - int(sign < 0)  # SciPy takes any number's sign
             object.__setattr__(self, "direction", 0 if given is None else given)
@@ -158,7 +160,7 @@ class EventDetector:
     def move(self, problem: Any) -> None:
         """Make functions with ``for_problem`` for a problem on another grid; values stay."""
         for k, event in enumerate(self.events):
-            make = getattr(event.function, "for_problem", None)
+            make = attribute(event.function, "for_problem")
             if make is not None:
                 self.events[k] = replace(event, function=make(problem))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from batchkron.attributes import has_attribute
 from batchkron.callers import users_level
 
 from ...products import Vector
@@ -32,7 +33,7 @@ class MomentWeights:
 
     def for_problem(self, problem: Any) -> MomentWeights:
         """Return the weights for the same problem on another grid; these, if it has no moments."""
-        if problem is self._problem or not hasattr(problem, "moment_weights"):
+        if problem is self._problem or not has_attribute(problem, "moment_weights"):
             return self
         return MomentWeights(problem, self._powers)
 
@@ -89,7 +90,7 @@ class Outflow:
 
         Its first state is ``problem.initial``, the last state on the new grid.
         """
-        if problem is self._problem or not hasattr(problem, "outflow_rate"):
+        if problem is self._problem or not has_attribute(problem, "outflow_rate"):
             return self
         moved = Outflow(problem, self._warn_at)
         moved._before = moved._total = self._total

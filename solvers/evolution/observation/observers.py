@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute, has_attribute
 
 from ...krylov.vectors.ranks import Ranks, dot_over
 from ...products import Vector
@@ -78,7 +79,7 @@ class Quantity:
         TypeError, ValueError
             If the problem has no moments, an axis or power is wrong, or the tolerance is negative.
         """
-        if not hasattr(problem, "moment_weights"):
+        if not has_attribute(problem, "moment_weights"):
             raise TypeError(
                 f"problem is a {type(problem).__name__} without moment_weights(powers); expected a "
                 "Problem of batchkron.problems, or give Quantity(weights)"
@@ -111,7 +112,7 @@ class Quantity:
         ValueError
             If the tolerance is negative.
         """
-        if not hasattr(problem, "outflow_rate") or not hasattr(problem, "integral"):
+        if not has_attribute(problem, "outflow_rate") or not has_attribute(problem, "integral"):
             raise TypeError(
                 f"problem is a {type(problem).__name__} without outflow_rate(t, u) and "
                 "integral(u); expected a Problem of batchkron.problems"
@@ -219,7 +220,7 @@ class Observer:
         """Continue on another grid: events and quantities with ``for_problem`` are made for it."""
         self._problem = problem
         for name, quantity in self.quantities.items():
-            make = getattr(quantity.measure, "for_problem", None)
+            make = attribute(quantity.measure, "for_problem")
             if make is not None:
                 self.quantities[name] = replace(quantity, measure=make(problem))
         if self._detector.events:
@@ -278,7 +279,7 @@ class Observer:
 
 def _remembers(measure: Any) -> bool:
     """Return whether a measure depends on the states before."""
-    return all(hasattr(measure, name) for name in ("begin", "save", "restore"))
+    return all(has_attribute(measure, name) for name in ("begin", "save", "restore"))
 
 
 class History:

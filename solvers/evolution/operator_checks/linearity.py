@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from batchkron.arrays import array_module, is_sparse
+from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
 from ...krylov.vectors.ranks import Ranks, norm_over
@@ -257,13 +258,13 @@ def _fill_along(v: Vector, u: Vector, slope: Vector, ranks: Ranks | None) -> boo
 
 def _precision(u: Vector, operator: Any) -> float:
     """Return the machine epsilon of the state's or the operator's dtype, whichever is larger."""
-    dtypes = [u.dtype, np.dtype(getattr(operator, "dtype", None) or u.dtype)]
+    dtypes = [u.dtype, np.dtype(attribute(operator, "dtype") or u.dtype)]
     return max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc")
 
 
 def is_imex(method: type[Stepper]) -> bool:
     """Return whether a method is IMEX: it treats a part of f implicitly, the rest explicitly."""
-    tableau = getattr(method, "tableau", None)
+    tableau = attribute(method, "tableau")
     return tableau is not None and tableau.is_imex
 
 

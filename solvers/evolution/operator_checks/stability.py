@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
+
 from ...krylov.vectors.ranks import norm_over
 from ...protocols import has_operator, says_linear
 from ...spectrum import krylov_matrix, random_start
@@ -151,7 +153,7 @@ def _ritz_values(integration: Integration) -> tuple[NDArray[np.complex128], bool
     if not integration.method.stability_polynomial:
         return None
     begin, until = integration.begin, integration.until
-    varying = getattr(integration.problem, "operator_at", None) is not None
+    varying = attribute(integration.problem, "operator_at") is not None
     times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
     problem = integration.problem
     start = random_start(u, ranks)

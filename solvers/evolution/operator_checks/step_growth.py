@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute
 
 from ...krylov.vectors.ranks import Ranks, dot_over, norm_over
 from ...products import Product, Vector, as_product
@@ -40,9 +41,9 @@ class HomogeneousProblem:
 
     def __init__(self, problem: Any, initial: Vector) -> None:
         self._problem = problem
-        self.initial, self.t0 = initial, getattr(problem, "t0", 0.0)
-        self.communicator = getattr(problem, "communicator", None)
-        deal = getattr(problem, "distribute_preconditioner", None)
+        self.initial, self.t0 = initial, attribute(problem, "t0", 0.0)
+        self.communicator = attribute(problem, "communicator")
+        deal = attribute(problem, "distribute_preconditioner")
         if deal is not None:
             self.distribute_preconditioner = deal
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from batchkron.attributes import attribute
+
 from ...protocols import has_operator, says_linear
 from ...spectrum import random_start
 from ...steppers.registry import get
@@ -35,7 +37,7 @@ def suited_step(problem: Any, until: float, method: Any) -> float | None:
     operators that are not normal, so it is confirmed by 100 powers of the step on a random vector
     and 20 steps of Arnoldi's method, and shortened by a fifth until they do.
     """
-    stepper, t0 = get(setting(problem, method, "method")), getattr(problem, "t0", 0.0)
+    stepper, t0 = get(setting(problem, method, "method")), attribute(problem, "t0", 0.0)
     whole = until - finite_number("problem.t0", t0)
     if suggests_step(problem):
         is_wanted, suggested = not step_suits(problem, method), setting(problem, None, "dt")

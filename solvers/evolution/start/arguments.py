@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, native_dtype
+from batchkron.attributes import attribute, has_attribute
 from batchkron.errors import NotPhysicalError
 from batchkron.names import SolverName, StepperName
 
@@ -120,7 +121,7 @@ def initial_state(problem: Any, ranks: Ranks | None) -> NDArray[Any]:
     these attributes is missing, or the state is neither float nor complex. `ValueError` if the
     state is not a vector, or not finite; on all ranks if it is not on one of them.
     """
-    if not hasattr(problem, "initial") or not callable(getattr(problem, "rhs", None)):
+    if not has_attribute(problem, "initial") or not callable(attribute(problem, "rhs")):
         raise TypeError(
             f"problem is a {type(problem).__name__}; expected an object with initial and "
             "rhs(t, u, out)."
@@ -261,8 +262,8 @@ def found_step_text(problem: Any, method: str) -> str:
 
 def _suggested(problem: Any, name: str) -> Any:
     """Return the problem's default for "until", "method" or "dt", or None."""
-    settings = getattr(problem, "stepper", None)
-    return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
+    settings = attribute(problem, "stepper")
+    return settings.get(name) if isinstance(settings, Mapping) else attribute(settings, name)
 
 
 def refuse_solver(
@@ -350,6 +351,6 @@ def last_step_of(step: float, t0: float, until: float, done: int) -> int:
 
 def check_interval(problem: Any, begin: float, until: float) -> None:
     """Call the problem's ``check_interval(begin, until)``, if it has one."""
-    check = getattr(problem, "check_interval", None)
+    check = attribute(problem, "check_interval")
     if check is not None:
         check(begin, until)

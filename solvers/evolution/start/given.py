@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module, as_array, is_sparse
+from batchkron.attributes import attribute, has_attribute
 from batchkron.operators import Operator
 from batchkron.operators.linear_system import LinearSystem, is_function, writing
 from batchkron.spec.kron import compute_dtype
@@ -40,22 +41,22 @@ def as_time_problem(given: Any, u0: Any, source: Any, jac: Any = None) -> Any:
             found = _WithRhs(found, found.initial, found.rhs)
         found.jacobian = jac if not is_function(jac) else found.flat(jac)
         return found
-    has_rhs = callable(getattr(given, "rhs", None))
-    if not has_rhs and callable(getattr(given, "discretize", None)):
+    has_rhs = callable(attribute(given, "rhs"))
+    if not has_rhs and callable(attribute(given, "discretize")):
         raise TypeError(
             f"problem is a {type(given).__name__}, which is not discretized: call "
             "pde.discretize(level), such as evolve(pde.discretize(5), ...)"
         )
     operator = None
     if not has_rhs:  # the operator of a problem may be made only when it is needed
-        operator = given if _is_matrix(given) else getattr(given, "operator", None)
+        operator = given if _is_matrix(given) else attribute(given, "operator")
     if has_rhs or (operator is None and not is_function(given)):
         if source is not None:
             raise TypeError(
                 "source is the s(t) of an operator, u' = A u + s(t), and the problem has a rhs of "
                 "its own; leave source out"
             )
-        if has_rhs and hasattr(given, "initial") and _returns(given.rhs):
+        if has_rhs and has_attribute(given, "initial") and _returns(given.rhs):
             given = _WithRhs(given, given.initial, writing(given.rhs, "t, u", "problem.rhs"))
         return given if u0 is None else _beginning_at(given, u0)
     if operator is not None and _is_matrix(operator):
@@ -93,7 +94,7 @@ def _is_matrix(value: Any) -> bool:
     if isinstance(value, Operator) or is_sparse(value):
         return True
     is_array = isinstance(value, array_module(value).ndarray)
-    return is_array or (hasattr(value, "matvec") and hasattr(value, "shape"))
+    return is_array or (has_attribute(value, "matvec") and has_attribute(value, "shape"))
 
 
 def _system(given: Any, operator: Any, u0: Any, source: Any) -> LinearSystem:
@@ -102,28 +103,28 @@ def _system(given: Any, operator: Any, u0: Any, source: Any) -> LinearSystem:
     if initial is None:
         raise ValueError("u0 is missing: an operator does not say where u begins")
     if kept is not None and source is None:
-        source = getattr(kept, "source", None)
+        source = attribute(kept, "source")
     product = None
     if not isinstance(operator, Operator):
-        like = np.empty(0, getattr(operator, "dtype", np.float64))
+        like = np.empty(0, attribute(operator, "dtype", np.float64))
         state = as_array(initial, "u0", array_module(initial))
         state = state.astype(compute_dtype(np.empty(0, state.dtype), like))
         product = as_product(operator, "operator", state.reshape(-1))
-    t0 = float(getattr(kept, "t0", 0.0))
+    t0 = float(attribute(kept, "t0", 0.0))
     system = LinearSystem(operator, initial, source, t0=t0, product=product)
     for name in _BESIDE:
-        if hasattr(kept, name):
+        if has_attribute(kept, name):
             setattr(system, name, getattr(kept, name))
     return system
 
 
 def _first(given: Any, u0: Any) -> Any:
-    return getattr(given, "initial", None) if u0 is None else u0
+    return attribute(given, "initial") if u0 is None else u0
 
 
 def _beginning_at(problem: Any, u0: Any) -> Any:
     """Return a problem with another initial state: its own ``beginning_at(u0)``, or a wrapper."""
-    initial = getattr(problem, "initial", None)
+    initial = attribute(problem, "initial")
     if initial is None:
         return problem  # refused by the check of all problems
     module = array_module(initial)
@@ -139,7 +140,7 @@ def _beginning_at(problem: Any, u0: Any) -> Any:
             expected = " or ".join(map(str, shapes))
             raise ValueError(f"u0 has shape {u0.shape}; expected {expected}, as problem.initial")
         u0 = u0.reshape(-1)
-    own = getattr(problem, "beginning_at", None)
+    own = attribute(problem, "beginning_at")
     return _WithRhs(problem, u0.copy(), problem.rhs) if own is None else own(u0)
 
 
@@ -158,13 +159,19 @@ class _WithRhs:
         return function
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_problem"), name)
+        problem = object.__getattribute__(self, "_problem")
+        try:
+            return getattr(problem, name)
+        except AttributeError as error:
+            if hasattr(type(problem), name):  # a fault, which must not count as a missing attribute
+                raise RuntimeError(f"{type(problem).__name__}.{name} failed: {error}") from error
+            raise
 
 
 def _shapes_of(problem: Any, unknowns: int) -> list[tuple[int, ...]]:
     """Return the shapes in which a problem's states may be given: flat, or in blocks."""
-    shapes: list[tuple[int, ...]] = list(getattr(problem, "vector_shapes", [(unknowns,)]))
-    size = getattr(problem, "block_size", None)
+    shapes: list[tuple[int, ...]] = list(attribute(problem, "vector_shapes", [(unknowns,)]))
+    size = attribute(problem, "block_size")
     return [*shapes, (unknowns // size, size)] if size else shapes
 
 

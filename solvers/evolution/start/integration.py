@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.arrays import array_module
+from batchkron.attributes import attribute
 from batchkron.errors import PointValueError
 from batchkron.storage import Checkpoint, StoredGrid
 
@@ -190,7 +191,7 @@ def plan_integration(
     """
     ranks = ranks_of_problem(problem)
     initial = initial_state(problem, ranks)
-    t0 = finite_number("problem.t0", getattr(problem, "t0", 0.0))
+    t0 = finite_number("problem.t0", attribute(problem, "t0", 0.0))
     checkpoint = None if resume is None else read_checkpoint(resume)
     if until is None:
         until = setting(problem, None, "until") if checkpoint is None else checkpoint.until
@@ -202,7 +203,7 @@ def plan_integration(
     tolerances = as_tolerances(rtol, atol)
     if tolerances is not None and not isinstance(tolerances.atol, float):
         given = tolerances.atol
-        if given.shape == getattr(problem, "state_shape", None):
+        if given.shape == attribute(problem, "state_shape"):
             given = given.reshape(-1)
         _refuse_tolerances_of_elements(problem, method, resume, given, initial)
         given = array_module(initial).asarray(given, dtype=initial.real.dtype)
@@ -278,7 +279,7 @@ def stepper_factory(
         make: Callable[..., Stepper] = method
         given, like, deal = preconditioner, integration.u, None
         if integration.ranks is not None:
-            deal = getattr(problem, "distribute_preconditioner", None)
+            deal = attribute(problem, "distribute_preconditioner")
         adapts = integration.tolerances is not None
         chooses = given is None and method.preconditions and _takes_any(solver)
         if given is False:

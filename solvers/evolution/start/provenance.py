@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import batchkron
 from batchkron.arrays import array_module, native_dtype, to_host
+from batchkron.attributes import attribute
 
 __all__ = ["problem_hash", "surroundings"]
 
@@ -19,7 +20,7 @@ def problem_hash(problem: Any, initial: NDArray[Any]) -> str:
 
     It is the problem's ``content_hash``, if it has one, else the hash of its initial state.
     """
-    own = getattr(problem, "content_hash", None)
+    own = attribute(problem, "content_hash")
     if own is not None:
         return str(own)
     initial = to_host(initial, "problem.initial")

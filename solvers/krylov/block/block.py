@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from batchkron.arrays import array_module, as_array, to_host
+from batchkron.attributes import attribute
 
 from ...products import Vector, norms_of, working_dtype
 from ..iteration.verified_iterates import VerifiedIterates
@@ -60,7 +61,7 @@ class BlockSolve:
         check_tolerances(*tolerances)
         self._tolerances = tolerances
         for name, operator in (("A", A), ("M", M)):
-            if getattr(operator, "ndim", 2) > 2 or getattr(operator, "batch_shape", ()):
+            if getattr(operator, "ndim", 2) > 2 or attribute(operator, "batch_shape", ()):
                 raise ValueError(
                     f"{name} is a batch of operators; expected one for all columns, whose spaces "
                     "are shared. Use the method without a block for many systems."

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module, is_plain
+from batchkron.attributes import attribute
 
 from ...products import Vector, allocating_product, as_product, is_alike
 from .foreign_arrays import refuse_foreign
@@ -27,7 +28,7 @@ class LinearSystem:
         self.b, self.batched = b, batched
         self.operators = A, M
         self.recordable = all(
-            op is None or getattr(op, "capturable", False) is True for op in (A, M)
+            op is None or attribute(op, "capturable", False) is True for op in (A, M)
         )
         self._product = as_product(A, "A", b)
         self._allocating = allocating_product(A, b)

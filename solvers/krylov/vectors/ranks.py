@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
 from ...products import Vector, dot, norm, norms_of
@@ -60,7 +61,7 @@ def ranks_of_problem(problem: Any) -> Ranks | None:
     Its ``communicator`` counts if that is one of `batchkron.distributed`; otherwise those of the
     operators that it holds. Operators that are made for each question are not looked at.
     """
-    given = getattr(problem, "communicator", None)
+    given = attribute(problem, "communicator")
     if given is not None and _has_maxima(given):
         return None if given.size == 1 else given
     held = getattr(problem, "__dict__", {})

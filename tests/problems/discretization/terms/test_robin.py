@@ -146,7 +146,11 @@ def test_exact_solutions_with_other_data_are_found():
         ([div(X, -1.0), laplacian(X)], Robin(1.0), "which says what second derivatives"),
         (div(X, -1.0, boundary=Robin(1.0)), "neumann", "which says what second derivatives"),
         ([mass(X, -1.0)], Robin(1.0), "has Robin data but no second derivative"),
-        ([-1 * div(X) @ pointwise("f**2", speed=1.0), laplacian(X)], Robin(1.0), "only div @ grad of f"),
+        (
+            [-1 * div(X) @ pointwise("f**2", speed=1.0), laplacian(X)],
+            Robin(1.0),
+            "only div @ grad of f",
+        ),
         ([div(X) @ pointwise("f", linear=True) @ grad(X), laplacian(X)], Robin(1.0), "products"),
     ],
 )
