@@ -17,6 +17,7 @@ from batchkron.storage.schema import texts_of
 
 from ..statement.axis import Axis
 from ..statement.functions import FunctionOfAxes, function_of_axes
+from ..statement.pointwise_terms import FLUX_AT_END
 from .content import ProblemContent
 
 __all__ = [
@@ -42,9 +43,15 @@ _OTHER_SIZES = (1.0, 30.0, 1e3)
 
 def refuse_callables(content: ProblemContent) -> None:
     """Refuse a problem with sources, boundary data or terms that are Python functions."""
-    others = "give it as the text of a formula, such as {}, or as a Separable or a sum of them"
-    count = len(content.source_functions) + len(content.edge_functions)
-    advice = [others.format("'sin(x * y) * exp(-t)'")] * count
+    plain = (
+        "give it as the text of a formula, such as 'sin(x * y) * exp(-t)', or as a Separable or a "
+        "sum of them"
+    )
+    advice = [plain] * len(content.source_functions)
+    advice += [
+        "give F and the data as formulas or numbers" if edge.function.name == FLUX_AT_END else plain
+        for edge in content.edge_functions
+    ]
     at_points = [function for own in content.pointwise for function in own.functions]
     advice += ["give it as the text of a formula, such as 'f * (1 - f)'"] * len(at_points)
     functions = [

@@ -17,6 +17,7 @@ from .separable import SeparableOnAxes
 from .terms import Term, TermFactor
 
 __all__ = [
+    "FLUX_AT_END",
     "central",
     "damping_of",
     "flux_at_ends",
@@ -24,7 +25,8 @@ __all__ = [
     "with_axes",
 ]
 
-_AT_END = "the flux of pointwise at an end"  # a name for texts of errors
+FLUX_AT_END = "the flux of pointwise at an end"
+"""A name of F of boundary data for texts of errors."""
 
 
 def with_axes(term: PointwiseTerm, axes: tuple[Axis, ...]) -> FunctionOfAxes:
@@ -116,16 +118,17 @@ def flux_at_ends(
         formula = _composed(function.function, data, value)
         if formula is not None:
             return Dirichlet(
-                FunctionOfAxes(_AT_END, formula, function.axes, None, "t" in formula.names)
+                FunctionOfAxes(FLUX_AT_END, formula, function.axes, None, "t" in formula.names)
             )
 
         def at_points(*points_and_time: Any) -> Any:
             *points, t = points_and_time
             return function.of_state(value(*points, t), points, t)
 
-        named = data if callable(data) else function.function  # what refusals to save it name
-        at_points.__qualname__ = getattr(named, "__qualname__", repr(named))
-        return Dirichlet(FunctionOfAxes(_AT_END, at_points, function.axes, None, in_time=True))
+        named = data if isinstance(function.function, Formula) else function.function
+        kind = repr(data) if isinstance(named, str) else type(named).__name__
+        at_points.__qualname__ = getattr(named, "__qualname__", kind)  # for refusals to save it
+        return Dirichlet(FunctionOfAxes(FLUX_AT_END, at_points, function.axes, None, in_time=True))
 
     return flux(ends[0]), flux(ends[1])
 

@@ -12,6 +12,7 @@ from batchkron.problems import (
     Dirichlet,
     Inflow,
     Neumann,
+    Separable,
     div,
     grad,
     load_problem,
@@ -82,6 +83,9 @@ def test_the_hash_tells_them_apart():
 def test_callables_are_refused(tmp_path):
     with pytest.raises(TypeError, match="end of axis 'x' is the Python function function, which"):
         save_problem(tmp_path / "p.h5", driven(function, 0.0))
+    text = r"at an end is the Python function Separable, which .*; give F and the data as formulas"
+    with pytest.raises(TypeError, match=text):
+        save_problem(tmp_path / "p.h5", carried(Separable(y=np.cosh)))
 
 
 @pytest.mark.parametrize(
