@@ -89,7 +89,8 @@ def values_given_at_outflow_of_functions(
                         f"{term.text()} has the condition Dirichlet at the {side} end of axis "
                         f"{axis.name!r}, where f flows out: for the initial state its speed there "
                         f"is up to {speed:.3g}. The given value stops the outflow, and f piles up. "
-                        "Use Neumann(), which leaves f free, or NoFlux() if the end is a wall"
+                        "Use Neumann(), which leaves f free, or NoFlux() if the end is a wall; "
+                        "where second derivatives take the value, finer cells"
                     )
                     break
 
