@@ -27,6 +27,12 @@ namespace py = pybind11;
 template <class T>
 using Array = py::array_t<T>;
 
+using Indices = py::array_t<Index, py::array::c_style>;
+
+inline std::vector<Index> copy_of(const Indices& indices) {
+  return {indices.data(), indices.data() + indices.size()};
+}
+
 [[noreturn]] inline void fail(const std::string& name, const std::string& expected) {
   throw std::invalid_argument("internal error: " + name + " must be " + expected);
 }

@@ -11,8 +11,6 @@
 namespace batchkron {
 namespace {
 
-using Indices = py::array_t<Index, py::array::c_style>;
-
 // A pool is (systems or 1, number of matrices, rows, columns); the first is 1 if all systems share
 // the matrices.
 template <class T>
@@ -200,7 +198,7 @@ bool add_batch(py::handle pools, py::handle ids, py::handle x, py::handle inputs
 }
 
 template <class T>
-void register_plan(py::module_& module, const char* name) {
+void register_batch_plan(py::module_& module, const char* name) {
   py::class_<BatchPlan<T>>(module, name)
       .def(py::init(&make_plan<T>), py::arg("pools"), py::arg("ids"), py::arg("inputs"),
            py::arg("outputs"), py::arg("weights"), py::arg("systems"), py::arg("num_inputs"),
@@ -227,10 +225,10 @@ void register_plan(py::module_& module, const char* name) {
 }  // namespace
 
 void register_batch(py::module_& module) {
-  register_plan<float>(module, "BatchPlanFloat32");
-  register_plan<double>(module, "BatchPlanFloat64");
-  register_plan<Complex<float>>(module, "BatchPlanComplex64");
-  register_plan<Complex<double>>(module, "BatchPlanComplex128");
+  register_batch_plan<float>(module, "BatchPlanFloat32");
+  register_batch_plan<double>(module, "BatchPlanFloat64");
+  register_batch_plan<Complex<float>>(module, "BatchPlanComplex64");
+  register_batch_plan<Complex<double>>(module, "BatchPlanComplex128");
   module.def("add_batch", &add_batch, py::arg("pools"), py::arg("ids"), py::arg("x"),
              py::arg("inputs"), py::arg("outputs"), py::arg("y"), py::arg("weights"));
 }

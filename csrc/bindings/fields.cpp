@@ -11,13 +11,7 @@
 namespace batchkron {
 namespace {
 
-using Numbers = py::array_t<std::int64_t, py::array::c_style>;
-
-std::vector<std::int64_t> copy_of(const Numbers& numbers) {
-  return {numbers.data(), numbers.data() + numbers.size()};
-}
-
-std::vector<double> copy_of(const py::array& array, Index elements, const char* what) {
+std::vector<double> numbers_of(const py::array& array, Index elements, const char* what) {
   const double* source = read<double>(array, elements, what);
   return {source, source + elements};
 }
@@ -25,11 +19,11 @@ std::vector<double> copy_of(const py::array& array, Index elements, const char* 
 // See FieldPlanParts for all arrays.
 class BoundFieldPlan {
  public:
-  BoundFieldPlan(Index unknowns, const Numbers& starts, const Numbers& columns,
+  BoundFieldPlan(Index unknowns, const Indices& starts, const Indices& columns,
                  const py::array& weights, const py::array& mix, const py::array& kept,
                  const std::vector<std::pair<Index, py::array>>& levels, const py::array& offsets,
-                 const py::array& known, const Numbers& code, const py::array& projection,
-                 const Numbers& fields, const py::array& signs, const py::array& lowest,
+                 const py::array& known, const Indices& code, const py::array& projection,
+                 const Indices& fields, const py::array& signs, const py::array& lowest,
                  const py::array& outer, const py::array& coarsen, const py::array& upward)
       : plan_(checked(unknowns, starts, columns, weights, mix, kept, levels, offsets, known, code,
                       projection, fields, signs, lowest, outer, coarsen, upward)) {}
@@ -47,13 +41,13 @@ class BoundFieldPlan {
   }
 
  private:
-  static FieldPlanParts checked(Index unknowns, const Numbers& starts, const Numbers& columns,
+  static FieldPlanParts checked(Index unknowns, const Indices& starts, const Indices& columns,
                                 const py::array& weights, const py::array& mix,
                                 const py::array& kept,
                                 const std::vector<std::pair<Index, py::array>>& levels,
                                 const py::array& offsets, const py::array& known,
-                                const Numbers& code, const py::array& projection,
-                                const Numbers& fields, const py::array& signs,
+                                const Indices& code, const py::array& projection,
+                                const Indices& fields, const py::array& signs,
                                 const py::array& lowest, const py::array& outer,
                                 const py::array& coarsen, const py::array& upward) {
     if (mix.ndim() != 2 || kept.ndim() != 2 || known.ndim() != 2 || projection.ndim() != 2 ||
@@ -65,14 +59,14 @@ class BoundFieldPlan {
     if (p.points < 1) fail("known", "not empty");
     p.starts = copy_of(starts), p.columns = copy_of(columns);
     check_sums(p);
-    p.weights = copy_of(weights, columns.size(), "weights");
-    p.mix = copy_of(mix, mix.size(), "mix");
-    p.kept = copy_of(kept, p.channels * p.width, "kept");
-    p.offsets = copy_of(offsets, p.channels * p.points, "offsets");
-    p.known = copy_of(known, known.size(), "known");
+    p.weights = numbers_of(weights, columns.size(), "weights");
+    p.mix = numbers_of(mix, mix.size(), "mix");
+    p.kept = numbers_of(kept, p.channels * p.width, "kept");
+    p.offsets = numbers_of(offsets, p.channels * p.points, "offsets");
+    p.known = numbers_of(known, known.size(), "known");
     add_levels(p, levels);
     p.code = copy_of(code), p.size = projection.shape(0);
-    p.projection = copy_of(projection, p.size * p.size, "projection");
+    p.projection = numbers_of(projection, p.size * p.size, "projection");
     const Index rows = check_program(p, known.shape(0));
     p.n = upward.shape(1), p.points_of_cell = outer.shape(0), p.level = 0;
     const Index q = p.n * p.n, parts = fields.size();
@@ -83,11 +77,11 @@ class BoundFieldPlan {
     p.fields = copy_of(fields);
     for (const std::int64_t row : p.fields)
       if (row < 0 || row >= rows) fail("fields", "in range");
-    p.signs = copy_of(signs, parts, "signs");
-    p.lowest = copy_of(lowest, parts, "lowest");
-    p.outer = copy_of(outer, p.points_of_cell * q, "outer");
-    p.coarsen = copy_of(coarsen, 8 * q * q, "coarsen");
-    p.upward = copy_of(upward, ((Index(1) << p.level) - 1) * q * p.level, "upward");
+    p.signs = numbers_of(signs, parts, "signs");
+    p.lowest = numbers_of(lowest, parts, "lowest");
+    p.outer = numbers_of(outer, p.points_of_cell * q, "outer");
+    p.coarsen = numbers_of(coarsen, 8 * q * q, "coarsen");
+    p.upward = numbers_of(upward, ((Index(1) << p.level) - 1) * q * p.level, "upward");
     return p;
   }
 
@@ -110,7 +104,7 @@ class BoundFieldPlan {
         fail("levels", "those of one map");
       taken += number * inputs - given;
       given = number * outputs;
-      p.levels.push_back({number, inputs, outputs, copy_of(matrices, matrices.size(), "levels")});
+      p.levels.push_back({number, inputs, outputs, numbers_of(matrices, matrices.size(), "levels")});
     }
     if (taken != p.width || given != p.points) fail("levels", "those of one map");
   }
@@ -138,10 +132,10 @@ class BoundFieldPlan {
 void register_fields(py::module_& module) {
   using Plan = BoundFieldPlan;
   py::class_<Plan>(module, "FieldPlan")
-      .def(py::init<Index, const Numbers&, const Numbers&, const py::array&, const py::array&,
+      .def(py::init<Index, const Indices&, const Indices&, const py::array&, const py::array&,
                     const py::array&, const std::vector<std::pair<Index, py::array>>&,
-                    const py::array&, const py::array&, const Numbers&, const py::array&,
-                    const Numbers&, const py::array&, const py::array&, const py::array&,
+                    const py::array&, const py::array&, const Indices&, const py::array&,
+                    const Indices&, const py::array&, const py::array&, const py::array&,
                     const py::array&, const py::array&>(),
            py::arg("unknowns"), py::arg("starts"), py::arg("columns"), py::arg("weights"),
            py::arg("mix"), py::arg("kept"), py::arg("levels"), py::arg("offsets"),

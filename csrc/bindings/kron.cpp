@@ -200,7 +200,7 @@ void bound_gradients(const std::vector<py::array>& factors, const py::array& x,
 }
 
 template <class T>
-void register_plan(py::module_& module, const char* name) {
+void register_kron_plan(py::module_& module, const char* name) {
   using Plan = BoundKronPlan<T>;
   py::class_<Plan, std::shared_ptr<Plan>>(module, name)
       .def(py::init(&KnownPlans<T>::make), py::arg("inputs"), py::arg("outputs"),
@@ -215,10 +215,10 @@ void register_plan(py::module_& module, const char* name) {
 }  // namespace
 
 void register_kron(py::module_& module) {
-  register_plan<float>(module, "KronPlanFloat32");
-  register_plan<double>(module, "KronPlanFloat64");
-  register_plan<Complex<float>>(module, "KronPlanComplex64");
-  register_plan<Complex<double>>(module, "KronPlanComplex128");
+  register_kron_plan<float>(module, "KronPlanFloat32");
+  register_kron_plan<double>(module, "KronPlanFloat64");
+  register_kron_plan<Complex<float>>(module, "KronPlanComplex64");
+  register_kron_plan<Complex<double>>(module, "KronPlanComplex128");
   module.def("plain_product", &bound_plain_product, py::arg("factors"), py::arg("x"),
              py::arg("out"), py::arg("alpha"), py::arg("left"), py::arg("accumulate"));
   module.def("kron_gradients", &bound_gradients, py::arg("factors"), py::arg("x"),

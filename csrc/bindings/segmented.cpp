@@ -9,12 +9,6 @@
 namespace batchkron {
 namespace {
 
-using Indices = py::array_t<Index, py::array::c_style>;
-
-std::vector<Index> copy_of(const Indices& indices) {
-  return {indices.data(), indices.data() + indices.size()};
-}
-
 // A plan together with the number of its matrices, which set_values must not change.
 template <class T>
 struct BoundSegmented {
@@ -50,7 +44,7 @@ struct BoundSegmented {
 };
 
 template <class T>
-void register_plan(py::module_& module, const char* name) {
+void register_segmented_plan(py::module_& module, const char* name) {
   using Plan = BoundSegmented<T>;
   py::class_<Plan>(module, name)
       .def(py::init<const py::array&, Index, Index, Index, const Indices&, const Indices&,
@@ -66,10 +60,10 @@ void register_plan(py::module_& module, const char* name) {
 }  // namespace
 
 void register_segmented(py::module_& module) {
-  register_plan<float>(module, "SegmentedPlanFloat32");
-  register_plan<double>(module, "SegmentedPlanFloat64");
-  register_plan<Complex<float>>(module, "SegmentedPlanComplex64");
-  register_plan<Complex<double>>(module, "SegmentedPlanComplex128");
+  register_segmented_plan<float>(module, "SegmentedPlanFloat32");
+  register_segmented_plan<double>(module, "SegmentedPlanFloat64");
+  register_segmented_plan<Complex<float>>(module, "SegmentedPlanComplex64");
+  register_segmented_plan<Complex<double>>(module, "SegmentedPlanComplex128");
 }
 
 }  // namespace batchkron

@@ -16,9 +16,6 @@
 namespace batchkron {
 namespace {
 
-using Indices = py::array_t<Index, py::array::c_style>;
-using Numbers = py::array_t<std::int64_t, py::array::c_style>;
-
 void bound_kron(const py::array& a, const py::array& b, py::array out) {
   if (a.ndim() != 2 || b.ndim() != 2) fail("a factor", "two-dimensional");
   with_dtype(a, [&](auto zero) {
@@ -31,10 +28,6 @@ void bound_kron(const py::array& a, const py::array& b, py::array out) {
     py::gil_scoped_release unlocked;
     ExplicitKron<T>(left, rows_a, columns_a, right, rows_b, columns_b).write(target);
   });
-}
-
-std::vector<Index> copy_of(const Indices& indices) {
-  return {indices.data(), indices.data() + indices.size()};
 }
 
 void bound_gemm(const py::array& a, const py::array& b, py::array c, const py::object& alpha,
@@ -83,7 +76,7 @@ void bound_sum(const std::vector<double>& factors, const std::vector<py::array>&
 
 // Blocks of multiplications by fields, see engine/fields/blocks.hpp; `fields`, `signs` and `lowest`
 // have one entry for each part.
-void bound_field_blocks(const py::array& values, const Numbers& fields, const py::array& signs,
+void bound_field_blocks(const py::array& values, const Indices& fields, const py::array& signs,
                         const py::array& lowest, const py::array& outer,
                         const py::array& coarsen, const py::array& upward, py::array heap,
                         py::array ancestors) {

@@ -12,13 +12,13 @@
 namespace batchkron {
 namespace {
 
-using Indices = py::array_t<std::int32_t, py::array::c_style>;
+using ShortIndices = py::array_t<std::int32_t, py::array::c_style>;
 
 constexpr Index kMaxBlocks = Index(1) << 31;  // of a vector: indices of blocks have 32 bits
 
 // A part of a step as Python gives it: number of the source vector, mode, number of matrices, and
 // of the edges starts, ids and children (EdgeLists).
-using GivenPart = std::tuple<Index, Index, Index, Indices, Indices, Indices>;
+using GivenPart = std::tuple<Index, Index, Index, ShortIndices, ShortIndices, ShortIndices>;
 // A step: number of the target vector, whether it keeps the target's values, whether x is added,
 // parts (SweepStep).
 using GivenStep = std::tuple<Index, bool, bool, std::vector<GivenPart>>;
@@ -167,7 +167,7 @@ struct BoundSweeps {
 };
 
 template <class T>
-void register_plan(py::module_& module, const char* name) {
+void register_sweep_plan(py::module_& module, const char* name) {
   using Plan = BoundSweeps<T>;
   py::class_<Plan>(module, name)
       .def(py::init<const std::vector<Index>&, const std::vector<Index>&,
@@ -200,10 +200,10 @@ void register_plan(py::module_& module, const char* name) {
 }  // namespace
 
 void register_sweeps(py::module_& module) {
-  register_plan<float>(module, "SweepPlanFloat32");
-  register_plan<double>(module, "SweepPlanFloat64");
-  register_plan<Complex<float>>(module, "SweepPlanComplex64");
-  register_plan<Complex<double>>(module, "SweepPlanComplex128");
+  register_sweep_plan<float>(module, "SweepPlanFloat32");
+  register_sweep_plan<double>(module, "SweepPlanFloat64");
+  register_sweep_plan<Complex<float>>(module, "SweepPlanComplex64");
+  register_sweep_plan<Complex<double>>(module, "SweepPlanComplex128");
 }
 
 }  // namespace batchkron

@@ -254,7 +254,7 @@ void forget() {
     one = one->second->kept ? std::next(one) : known().erase(one);
 }
 
-xla::Error* handle_on_device(xla::CallFrame* frame) { return handle(frame, &run); }
+xla::Error* handle_planned_on_device(xla::CallFrame* frame) { return handle(frame, &run); }
 
 xla::Error* handle_in_graphs(xla::CallFrame* frame) {
   return handle(frame, &run_in_graphs, xla::kCapturable, xla::kInitialize);
@@ -264,7 +264,7 @@ xla::Error* handle_in_graphs(xla::CallFrame* frame) {
 
 void register_jax_device_call(py::module_& module) {
   module.attr("jax_captured_on_device") = capsule_of(&handle_in_graphs);
-  module.attr("jax_planned_on_device") = capsule_of(&handle_on_device);
+  module.attr("jax_planned_on_device") = capsule_of(&handle_planned_on_device);
   module.def("set_jax_planner", [](py::object function) { plan_function() = function; },
              py::arg("function"));
   module.def("forget_jax_plans", &forget);

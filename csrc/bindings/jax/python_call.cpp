@@ -55,7 +55,7 @@ xla::Error* handle_on_host(xla::CallFrame* frame) {
   return handle(frame, [](const XlaCall& call) { call_python(call, &host_array, nullptr); });
 }
 
-xla::Error* handle_on_device(xla::CallFrame* frame) {
+xla::Error* handle_python_on_device(xla::CallFrame* frame) {
   return handle(frame, [](const XlaCall& call) {
     call_python(call, &device_array, call.stream());
   });
@@ -65,7 +65,7 @@ xla::Error* handle_on_device(xla::CallFrame* frame) {
 
 void register_jax_python_call(py::module_& module) {
   module.attr("jax_python_on_host") = capsule_of(&handle_on_host);
-  module.attr("jax_python_on_device") = capsule_of(&handle_on_device);
+  module.attr("jax_python_on_device") = capsule_of(&handle_python_on_device);
   module.def("set_jax_function", [](py::object function) { python_function() = function; },
              py::arg("function"));
 }

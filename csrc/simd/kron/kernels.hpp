@@ -20,13 +20,18 @@ constexpr auto gram_kernel() -> void (*)(const GramTask<T>&) {
     return nullptr;
 }
 
+template <class T, int n>
+constexpr auto sized_panel = panel<T, known_size(n)>;
+template <class T, int n>
+constexpr auto sized_rows = rows<T, known_size(n)>;
+
 template <class T>
 constexpr ModeKernels<T> mode_kernels_of() {
   return {
-      {panel<T, 0>, panel<T, 1>, panel<T, 2>, panel<T, 3>, panel<T, 4>, panel<T, 5>, panel<T, 6>,
-       panel<T, 7>, panel<T, 8>},
-      {rows<T, 0>, rows<T, 1>, rows<T, 2>, rows<T, 3>, rows<T, 4>, rows<T, 5>, rows<T, 6>,
-       rows<T, 7>, rows<T, 8>},
+      {panel<T, 0>, sized_panel<T, 1>, sized_panel<T, 2>, sized_panel<T, 3>, sized_panel<T, 4>,
+       sized_panel<T, 5>, sized_panel<T, 6>, sized_panel<T, 7>, sized_panel<T, 8>},
+      {rows<T, 0>, sized_rows<T, 1>, sized_rows<T, 2>, sized_rows<T, 3>, sized_rows<T, 4>,
+       sized_rows<T, 5>, sized_rows<T, 6>, sized_rows<T, 7>, sized_rows<T, 8>},
       {{}, {}, {}, {},
        {nullptr, nullptr, last_modes_kernel<T, 4, 2>(), last_modes_kernel<T, 4, 3>()}, {}, {}, {},
        {nullptr, nullptr, last_modes_kernel<T, 8, 2>()}},

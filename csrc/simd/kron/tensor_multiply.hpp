@@ -223,14 +223,14 @@ void mode_pair(const PassTask<T>& t) {
 // vector and blocks at least one (last modes), tensors must fit in the registers (pairs).
 template <class T, int P, int modes>
 constexpr typename ModeKernels<T>::Pass last_modes_kernel() {
-  if constexpr (Element<T>::reals == 1 && P < widest<T> && P * P >= widest<T>)
+  if constexpr (!kIsSpare && Element<T>::reals == 1 && P < widest<T> && P * P >= widest<T>)
     return last_modes<T, P, modes>;
   else
     return nullptr;
 }
 template <class T, int P>
 constexpr typename ModeKernels<T>::Pass mode_pair_kernel() {
-  if constexpr (widest<T> > 1 && (P == 3 || kManyRegisters))
+  if constexpr (!kIsSpare && widest<T> > 1 && (P == 3 || kManyRegisters))
     return mode_pair<T, P>;
   else
     return nullptr;

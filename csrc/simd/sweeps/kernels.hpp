@@ -26,6 +26,8 @@ constexpr void (*find_shared(Index R))(const SweepTask<T>&) {
 
 template <class T>
 constexpr auto find_single(Index L, Index n, Index R) -> void (*)(const SweepTask<T>&) {
+  if (kWidth<T> > 1 && R == 1 && n > 4) return rows<T>;
+  if constexpr (kIsSpare) return panels<T, 0>;
   void (*found)(const SweepTask<T>&) = nullptr;
   if (L > 1) {
     if (n == 2) found = find_shared<T, 2>(R);
@@ -33,7 +35,6 @@ constexpr auto find_single(Index L, Index n, Index R) -> void (*)(const SweepTas
     if (n == 4) found = find_shared<T, 4>(R);
   }
   if (found) return found;
-  if (kWidth<T> > 1 && R == 1 && n > 4) return rows<T>;
   if (n == 1) return panels<T, 1>;
   if (n == 2) return panels<T, 2>;
   if (n == 3) return panels<T, 3>;
@@ -49,7 +50,7 @@ constexpr Index kMinManyRows = 9;
 // The kernel of the last `asked` modes, or null if there is none.
 template <class T, int n, int modes = kMaxSweepModes>
 constexpr SweepKernel<T> find_tail(Index L, int asked) {
-  using Many = Row<T, n, modes, true>;
+  using Many = Row<T, n, modes, !kIsSpare>;
   using Few = Row<T, n, modes, false>;
   if constexpr (Few::fits) {
     if (asked == modes && L >= kMinManyRows) return {tails<Many>, Many::matrix, lay_out_row<Many>};
@@ -74,6 +75,7 @@ constexpr SweepKernel<T> find_tail_of(Index L, Index n, int modes) {
 // The kernel for matrices (n, C) that are not square.
 template <class T>
 constexpr auto find_rectangular(Index L, Index n, Index C, Index R) -> void (*)(const SweepTask<T>&) {
+  if constexpr (kIsSpare) return kWidth<T> > 1 && R == 1 && n > 1 ? rows<T> : panels<T, 0>;
   void (*found)(const SweepTask<T>&) = nullptr;
   if (L > 1) {  // the sizes of maps between degrees p and p + 1
     if (n == 2 && C == 3) found = find_shared<T, 2, 3>(R);
