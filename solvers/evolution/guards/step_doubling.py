@@ -20,7 +20,7 @@ from ..start.integration import Integration
 __all__ = ["StepDoubling", "watched"]
 
 _OBJECTION = (
-    "A step makes a small perturbation larger, which two steps of half its length do not: dt "
+    "A step makes a small perturbation larger, which steps of half its length or less do not: dt "
     "is beyond the stability limit."
 )
 _DIVERGENCE = (
@@ -43,6 +43,9 @@ _AGREEMENT = 0.2  # relative difference of two divisions of a step that agree
 # A perturbation grows more in a step than in its halves if the ratio of the factors exceeds this.
 _GROWTH_RATIO = 1.2
 _MAX_PARTS = 64  # largest number of parts into which a step is divided
+# Powers of two by which a step is divided to see how fast a perturbation grows, and the largest
+# change of the perturbation, relative to it, that shows this.
+_SHORT_STEPS, _SHORT_CHANGE = range(7, 40, 2), 0.1
 
 
 class StepDoubling:
@@ -74,7 +77,8 @@ class StepDoubling:
     Storage: two vectors and the method's own, and during a comparison 5 more. Cost: two half steps
     for every 32nd step, and six more steps if the results disagree. If the perturbation grows in
     the half steps, too, the step is divided into 4, 8, … up to 64 parts until two results agree:
-    half of a step far beyond the stability limit is beyond it as well.
+    half of a step far beyond the stability limit is beyond it as well. If none agree, it is asked
+    how fast the perturbation grows at the beginning of the step, by a step that changes it little.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class StepDoubling:
         self._size = self._compared = 0.0  # norms of the state: now, and when last compared
         self._stepper: Stepper | None = None
         self._end: Any = None  # the state that parts of a step overwrite
-        self._failed = False  # whether parts of a step could not be taken
+        self._failed = False  # whether a solve of a part of a step failed
 
     def before_step(self, number: int, u: Vector) -> None:
         """Copy the state before step ``number``, counted from 1, if that step will be compared."""
@@ -208,18 +212,40 @@ class StepDoubling:
                 return True
             close = last < _GROWTH_RATIO * now and now < _GROWTH_RATIO * last
             agreed, last, count = agreed + 1 if close else 0, now, 2 * count
-        return False
+        if agreed == 2:
+            return False
+        rate = self._rate(before, begin, t, t_next, scale)
+        return rate is not None and math.log(growth) > rate + math.log(_GROWTH_RATIO)
+
+    def _rate(
+        self, before: Vector, begin: Vector, t: float, t_next: float, scale: float
+    ) -> float | None:
+        """Return the logarithm of a perturbation's growth in a step at its rate in the beginning.
+
+        None if no short step shows it.
+        """
+        for power in _SHORT_STEPS:
+            parts = 2.0**power
+            t_short = t + (t_next - t) / parts
+            grown = self._take(begin, t, t_short, 1, self._dt / parts)
+            grown -= self._take(before, t, t_short, 1, self._dt / parts)
+            size = self._norm(grown) / scale
+            if self._norm(grown - (begin - before)) <= _SHORT_CHANGE * scale and size > 0.0:
+                return parts * math.log(size)
+        return None
 
     def _norm(self, x: Vector) -> float:
         return norm_over(self._ranks, x)
 
-    def _take(self, u: Vector, t: float, t_next: float, count: int) -> Vector:
-        """Return the state at t_next after ``count`` equal steps.
+    def _take(
+        self, u: Vector, t: float, t_next: float, count: int, dt: float | None = None
+    ) -> Vector:
+        """Return the state at t_next after ``count`` equal steps, of the run's step by default.
 
         It is NaN if a linear solve fails or the right-hand side is not defined for a stage.
         """
         times = [t + (t_next - t) * (n / count) for n in range(count)] + [t_next]
-        dt, ends = self._dt / count, pairwise(times)
+        dt, ends = dt or self._dt / count, pairwise(times)
         try:
             if self._stepper is None:
                 self._stepper, self._end = self._make(self._dt), np.empty_like(u)
@@ -232,10 +258,10 @@ class StepDoubling:
             else:
                 stepper = self._make(dt)
                 failed = any(stepper.step(end, *step) is not None for step in ends)
+            self._failed = self._failed or failed
         except NotPhysicalError:
             failed = True
         if failed:
-            self._failed = True
             end.fill(np.nan)
         found: Vector = end.copy()
         return found

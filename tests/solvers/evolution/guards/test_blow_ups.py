@@ -143,6 +143,13 @@ def test_a_blow_up_without_an_operator_is_seen_by_halved_steps(tmp_path, name, s
     assert not path.exists() if result.steps < 8 else load_checkpoint(path).step < result.steps
 
 
+@pytest.mark.parametrize("z", [30.0, 200.0, 1000.0, 20000.0])
+@pytest.mark.parametrize("name", EXPLICIT)
+def test_steps_far_too_long_are_seen_though_shorter_ones_are_unstable_too(name, z):
+    result = evolve(lambda t, u: -z * u, u0=np.ones(3), until=5.0, dt=1.0, method=name)
+    assert result.status is EvolveStatus.UNSTABLE
+
+
 @pytest.mark.parametrize(
     ("name", "z"), [("forward-euler", 2.04), ("rk4", 2.8), ("rk4", 2.81), ("ssp-rk3", 2.54)]
 )
