@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from inspect import getattr_static
+from types import MemberDescriptorType
 from typing import Any
 
-__all__ = ["attribute", "has_attribute"]
+__all__ = ["attribute", "has_attribute", "is_of_class"]
 
 
 def attribute(owner: object, name: str, default: Any = None) -> Any:
@@ -18,11 +20,15 @@ def attribute(owner: object, name: str, default: Any = None) -> Any:
     >>> attribute(3, "numerator"), attribute(3, "length", "none")
     (3, 'none')
     """
-    if hasattr(type(owner), name):
-        return getattr(owner, name)
-    return getattr(owner, name, default)
+    return getattr(owner, name) if is_of_class(owner, name) else getattr(owner, name, default)
 
 
 def has_attribute(owner: object, name: str) -> bool:
     """Whether an object has an attribute; a property of its class is not evaluated."""
-    return hasattr(type(owner), name) or hasattr(owner, name)
+    return is_of_class(owner, name) or hasattr(owner, name)
+
+
+def is_of_class(owner: object, name: str) -> bool:
+    """Whether an object has an attribute of its class, other than a slot, which may be unset."""
+    own = getattr_static(type(owner), name, None)
+    return own is not None and not isinstance(own, MemberDescriptorType)

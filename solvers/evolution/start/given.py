@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import array_module, as_array, is_sparse
-from batchkron.attributes import attribute, has_attribute
+from batchkron.attributes import attribute, has_attribute, is_of_class
 from batchkron.operators import Operator
 from batchkron.operators.linear_system import LinearSystem, is_function, writing
 from batchkron.spec.kron import compute_dtype
@@ -163,7 +163,7 @@ class _WithRhs:
         try:
             return getattr(problem, name)
         except AttributeError as error:
-            if hasattr(type(problem), name):  # a fault, which must not count as a missing attribute
+            if is_of_class(problem, name):  # a fault, which must not count as a missing attribute
                 raise RuntimeError(f"{type(problem).__name__}.{name} failed: {error}") from error
             raise
 

@@ -101,7 +101,9 @@ def test_solvers_for_definite_systems_and_other_methods_have_none(heat, monkeypa
     def refuse(*_):
         raise AssertionError("a preconditioner was chosen")
 
-    monkeypatch.setattr("batchkron.solvers.evolution.plan.DefaultPreconditioner", refuse)
+    monkeypatch.setattr(
+        "batchkron.solvers.evolution.start.integration.DefaultPreconditioner", refuse
+    )
     for method, solver in (
         ("backward-euler", "cg"),
         ("backward-euler", {"name": "minres"}),
@@ -142,7 +144,7 @@ def test_resumed_runs_with_adapted_steps_have_the_same_bits(heat, tmp_path):
             return M
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("batchkron.solvers.evolution.plan.DefaultPreconditioner", Spy)
+        patch.setattr("batchkron.solvers.evolution.start.integration.DefaultPreconditioner", Spy)
         whole = evolve(heat, until=0.02, **options)
         for stop in (3, whole.steps - 2):
             evolve(

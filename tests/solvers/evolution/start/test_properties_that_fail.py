@@ -23,6 +23,14 @@ def with_fault(name):
     return type("Faulty", (Decay,), {name: property(lambda self: self.matrx)})()
 
 
+def test_slots_without_a_value_are_missing():
+    owner = type("WithSlots", (), {"__slots__": ("t0",)})()
+    assert attribute(owner, "t0", 2.0) == 2.0
+    assert not has_attribute(owner, "t0")
+    owner.t0 = 1.0
+    assert attribute(owner, "t0", 2.0) == 1.0
+
+
 def test_lookups():
     problem = with_fault("operator")
     assert attribute(problem, "jacobian") is None
