@@ -8,8 +8,6 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.errors import NotPhysicalError
-
 from ...statement.axis import Axis
 from ...statement.boundary import Dirichlet
 from ...statement.functions import sample_places
@@ -109,7 +107,7 @@ def _speed_of_function(
         return 0.0
     inside = dict(zip(space.axes, sample_places(space.axes), strict=True))
     end = np.full_like(inside[axis], axis.lower if side == "left" else axis.upper)
-    with suppress(NotPhysicalError):  # a run will say where
+    with suppress(Exception):  # of the user's functions: a run will say where, if it asks there
         found, others = (
             _velocity(pde, term, axis, at, space) for at in ({**inside, axis: end}, inside)
         )
@@ -135,7 +133,9 @@ def _velocity(
         return None
     function, _, derivative = functions_of(term, pde.axes)
     slope = function.slope if derivative is None else derivative.of_state
-    velocity = -term.term.scale * slope(f, list(places.values()), pde.t0)
+    at = list(places.values())
+    function.of_state(f, at, pde.t0)  # raises where the function has no value, and so no slope
+    velocity = -term.term.scale * slope(f, at, pde.t0)
     for factor in term.term.factors:
         coefficient = factor.coefficient
         if factor.kind == "div":

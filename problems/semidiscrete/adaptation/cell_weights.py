@@ -167,6 +167,17 @@ def _last(*values: Values) -> Values:
     return values[-1]
 
 
+def _product_at(of_axes: tuple[int, ...], of_field: int, *values: Values) -> Values:
+    """Return Π x_i^k_i E^k at points; fields follow the axes, E is the norm of all of them."""
+    count, found = len(of_axes), np.ones_like(values[0])
+    for points, power in zip(values[:count], of_axes, strict=True):
+        found = found * points**power
+    if of_field:
+        squares = sum(own**2 for own in values[count:])
+        found = found * np.sqrt(squares) ** of_field
+    return found
+
+
 def _product(output: Observables, text: str) -> CellWeight:
     """Return the weight of a text such as "v^2" or "field^2*v^2"."""
     problem = output.problem
@@ -177,19 +188,9 @@ def _product(output: Observables, text: str) -> CellWeight:
             f"weight is {text!r}; expected a product of powers of {', '.join(names)} and of "
             f"{_FIELD}, the field of Poisson's equation, such as '{names[-1]}^2'"
         )
-    of_axes = [powers.pop(name, 0) for name in names]
+    of_axes = tuple(powers.pop(name, 0) for name in names)
     of_field = powers.get(_FIELD, 0)
-
-    def product(*values: Values) -> Values:
-        """Return Π x_i^k_i E^k at points; fields follow the axes, E is the norm of all of them."""
-        count, found = len(names), np.ones_like(values[0])
-        for points, power in zip(values[:count], of_axes, strict=True):
-            found = found * points**power
-        if of_field:
-            squares = sum(own**2 for own in values[count:])
-            found = found * np.sqrt(squares) ** of_field
-        return found
-
+    product = partial(_product_at, of_axes, of_field)
     if not of_field:
         return CellWeight(product)
     fields = tuple(poisson_fields_of(output))

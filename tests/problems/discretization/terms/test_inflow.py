@@ -449,6 +449,12 @@ def test_functions_of_the_state_at_an_outflow_are_warned_of(case):
     assert each.filename == __file__
 
 
+def of_a_table(f):
+    if f.min() < 1.0 or f.max() > 1.0:
+        raise RuntimeError("beyond the table")
+    return -f
+
+
 NOT_WARNED = {
     "inwards": (BURGERS, (Dirichlet(1.0), Neumann()), 1.0),
     "walls": (BURGERS, "no-flux", 1.0),
@@ -458,6 +464,12 @@ NOT_WARNED = {
     "strong diffusion": ([BURGERS, laplacian(X)], "dirichlet", 1.0),
     "a reaction": (pointwise("f**2"), "dirichlet", 1.0),
     "not defined": (-1 * div(X) @ pointwise("sqrt(f - 1)", speed=1.0), "dirichlet", 0.0),
+    "defined for its values alone": (div(X) @ pointwise(of_a_table, speed=1.0), "dirichlet", 1.0),
+    "not defined at the end": (
+        div(X) @ pointwise(lambda f: 1 / f, speed=1.0),
+        "dirichlet",
+        lambda x, v: x,
+    ),
     "a field": (-1 * div(X) @ pointwise("f * n", n=Moment(V), speed=1.0), "dirichlet", 1.0),
 }
 

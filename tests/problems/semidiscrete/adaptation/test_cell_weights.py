@@ -1,6 +1,7 @@
 """Weights of cells by axes, fields and moments, against loops over cells and their points."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -229,3 +230,10 @@ def test_a_function_may_overwrite_its_arguments(two_stream):
     expected = weights(two_stream, lambda x, v, n: 2.0 * n, [n])
     found = weights(two_stream, lambda x, v, n: np.multiply(n, 2.0, out=n), [n])
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("text", ["v^2", "field^2*v^2"])
+def test_problems_with_weights_of_texts_are_pickled(two_stream, text):
+    adaptive = two_stream.adaptive(tol=1e-3, weight=text)
+    again = pickle.loads(pickle.dumps(adaptive))
+    assert type(again) is type(adaptive)
