@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +23,10 @@ class _Chained:
 
     __array_ufunc__ = None  # arrays and scalars of NumPy leave products to __rmul__
 
-    def _refuse(self, other: object) -> NoReturn:
-        """Raise TypeError: say what is possible."""
+    def _refuse(self, other: object) -> Any:
+        """Raise TypeError: say what is possible; leave classes of others to their operators."""
+        if type(other).__module__.split(".")[0] not in ("builtins", "numpy", "batchkron"):
+            return NotImplemented
         raise TypeError(
             f"{self!r} takes numbers and functions of time as factors, 0.5 * pointwise(F), "
             "and terms that are chained with @, div(x) @ pointwise(F). Write quotients, powers and "
@@ -74,9 +76,10 @@ class Pointwise(_Chained):
 
     def __mul__(self, other: TimeFunction | float) -> Pointwise:
         """Product with a number or a function of time."""
+        other = _scalar(other)
         if isinstance(other, TimeFunction) or is_number(other):
             return replace(self, factor=self.factor * other, plain=self.plain or self)
-        return self._refuse(other)
+        return self._refuse(other)  # type: ignore[no-any-return]
 
     __rmul__ = __mul__
 
@@ -154,12 +157,13 @@ class PointwiseTerm(_Chained):
 
     def __mul__(self, other: TimeFunction | float) -> PointwiseTerm:
         """Product with a number or a function of time."""
+        other = _scalar(other)
         if isinstance(other, TimeFunction) or is_number(other):
             if self.outer is None:
                 assert self.inner is not None
                 return PointwiseTerm(None, self.function, self.inner * other)
             return replace(self, outer=self.outer * other)
-        return self._refuse(other)
+        return self._refuse(other)  # type: ignore[no-any-return]
 
     __rmul__ = __mul__
 
@@ -178,6 +182,11 @@ class PointwiseTerm(_Chained):
 
     def __repr__(self) -> str:
         return f"<PointwiseTerm {self.text()}>"
+
+
+def _scalar(value: Any) -> Any:
+    """Return the number of an array without axes; other values as they are."""
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 
 def pointwise(

@@ -134,6 +134,12 @@ class Term:
 
     __rmul__ = __mul__
 
+    def __add__(self, other: object) -> Any:
+        """Terms are not added: raise TypeError that says so; leave other classes' operators."""
+        if not isinstance(other, Term | Terms):
+            return NotImplemented
+        raise TypeError(f"{self!r} is one term of a sum; give sums as a list, terms=[a, b]")
+
     def __neg__(self) -> Term:
         """Negative of the term."""
         return self * -1.0

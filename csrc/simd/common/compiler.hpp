@@ -18,6 +18,6 @@ constexpr bool kIsSpare = false;
 #endif
 
 // The size that a kernel for n is compiled with; 0: any.
-constexpr int known_size(int n) { return kIsSpare ? 0 : n; }
+static constexpr int known_size(int n) { return kIsSpare ? 0 : n; }
 
 }  // namespace batchkron

@@ -101,6 +101,9 @@ class _AtPoints:
         )
         self._device = device
         self._points = [on_device(own, device) for own in self._transform.points()]
+        if device == "cpu":  # a user's function gets the same arrays in each call
+            for own in self._points:
+                own.setflags(write=False)
         fields = [field for own in operators for field in own.fields]
         self._fields = FieldsAtPoints(fields, self._transform, problem.masses)
         self._members = [

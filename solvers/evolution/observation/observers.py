@@ -178,6 +178,11 @@ class Observer:
             if not first <= time <= last:
                 raise ValueError(f"at has {time}; expected times from t0 = {first} to {last}.")
         self._times = sorted(times)
+        if not isinstance(watch, Mapping | None):
+            raise TypeError(
+                f"watch is {watch!r}; expected a mapping of names to quantities, such as "
+                "problem.quantities('norm') or {'mass': function of (t, u)}"
+            )
         given = dict(watch or {}).items()
         self.quantities = {n: q if isinstance(q, Quantity) else Quantity(q) for n, q in given}
         self._detector = EventDetector(events)

@@ -78,7 +78,38 @@ def test_arithmetic(what):
         ARITHMETIC[what]()
 
 
+class Reflected:
+    """What has operators of its own for what stands left of it."""
+
+    def __rmul__(self, other):
+        return "product"
+
+    __rmatmul__ = __radd__ = __rtruediv__ = __rmul__
+
+
+def test_other_classes_have_their_operators():
+    both = F, mass(X) @ F
+    for own in both:
+        found = own * Reflected(), own @ Reflected(), own + Reflected(), own / Reflected()
+        assert set(found) == {"product"}
+
+
+def test_terms_are_given_as_a_list():
+    with pytest.raises(TypeError, match=r"<Term .*give sums as a list, terms=\[a, b\]"):
+        mass(X) + laplacian(X)
+
+
+def test_functions_cannot_change_coordinates():
+    def moves(f, x):
+        x *= 2
+        return f * x
+
+    with pytest.raises(ValueError, match="read-only"):
+        problem_of([pointwise(moves)], initial=1.0)
+
+
 def test_products_with_numbers():
+    assert repr(np.array(0.5) * F) == "<Pointwise 0.5 * pointwise('f**2')>"
     assert repr(np.float64(0.5) * F) == "<Pointwise 0.5 * pointwise('f**2')>"
     assert repr(-(mass(X) @ F)) == "<PointwiseTerm -1 * mass(x) @ pointwise('f**2')>"
 
