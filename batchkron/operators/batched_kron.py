@@ -366,7 +366,8 @@ class BatchedKron(TermsOfList, BlockOperator):
             The addresses of the arrays of matrices, of x and of y. With it all offsets are
             addresses in bytes, as rows of pointers have.
         **options
-            As for the constructor.
+            As for the constructor: ``num_inputs`` and ``num_outputs``, the blocks of n^d elements
+            of the whole x and y, where these reach beyond the last offsets.
 
         Returns
         -------
