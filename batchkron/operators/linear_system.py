@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from batchkron.arrays import array_module, as_array, to_host
+from batchkron.arrays import array_module, as_array, is_sparse, to_host
 from batchkron.attributes import attribute, has_attribute
 from batchkron.functions.vector_sum import linear_combination
 from batchkron.operators.algebra import Operator, ScaledOperator, SumOperator
@@ -475,16 +475,20 @@ class LinearSystem:
     def content_hash(self) -> str | None:
         """SHA-256 (hexadecimal) of operator, source and initial state, for checkpoints.
 
-        A function is known by its name alone. None for a matrix of another library, and for an
-        operator whose vectors are spread over ranks.
+        A function is known by its name alone. None for an operator of another library that is no
+        array or sparse matrix, and for one whose vectors are spread over ranks.
         """
-        is_ours = isinstance(self.operator, Operator)
-        if not is_ours or self.operator.communicator is not None:
+        operator, content = self.operator, self.operator
+        if is_sparse(operator):
+            rows = operator.tocsr()
+            content = (operator.shape, rows.indptr, rows.indices, rows.data)
+        elif isinstance(operator, Operator):
+            if operator.communicator is not None:
+                return None
+            content = operator._content() if isinstance(operator, BatchedKron) else operator
+        elif not isinstance(operator, np.ndarray) and array_module(operator) is np:
             return None
         digest, source = hashlib.sha256(), self._source
         function = None if source.function is None else source.given
-        start = self.initial, float(self.t0)
-        is_list = isinstance(self.operator, BatchedKron)
-        content = self.operator._content() if is_list else self.operator
-        add_to_checksum(digest, (content, *start, source.parts, function))
+        add_to_checksum(digest, (content, self.initial, float(self.t0), source.parts, function))
         return digest.hexdigest()

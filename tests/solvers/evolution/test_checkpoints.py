@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from methods import EQUAL_STEPS
+from scipy.sparse import coo_array, csr_array
 from stiff_diffusion import SIZE, Diffusion
 
 import batchkron
@@ -371,3 +372,12 @@ def test_a_reused_slope_is_the_one_that_a_resumed_run_evaluates(tmp_path, option
     evolve(problem, until=0.1, method="dormand-prince", **stop, **options)
     resumed = evolve(problem, until=0.1, method="dormand-prince", resume=path, **options)
     np.testing.assert_array_equal(resumed.u, whole.u)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_array, coo_array], ids=lambda kind: kind.__name__)
+def test_other_matrices_are_refused(tmp_path, rng, kind):
+    path, matrix, u0 = tmp_path / "run.h5", -np.eye(3) + np.tri(3), rng.normal(size=3)
+    evolve(kind(matrix), u0=u0, **ARGUMENTS, method="rk4", checkpoint=path, callback=stop_at(3))
+    assert evolve(kind(matrix), u0=u0, until=0.3, resume=path).steps == 30
+    with pytest.raises(ValueError, match="problem_hash"):
+        evolve(kind(2.0 * matrix), u0=u0, until=0.3, resume=path)
