@@ -235,6 +235,7 @@ def operator_of(problem: Any, t: float) -> Any:
     if operator is None:
         raise TypeError(
             f"{type(problem).__name__} has neither operator nor operator_at(t), which an implicit "
-            "method needs. Give it one, or take an explicit method."
+            "method needs. Give it one, or take an explicit method or method='bdf' with rtol, "
+            "which need none; for u' = A u + s(t) give evolve(A, u0, source=s)."
         )
     return operator

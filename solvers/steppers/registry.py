@@ -30,6 +30,12 @@ _ALL = sorted(
 _STEPPERS: dict[str, type[Stepper]] = {stepper.name: stepper for stepper in _ALL}
 
 _GROUP = "batchkron.steppers"
+_OF_SCIPY = {  # what stands for methods of scipy.integrate.solve_ivp
+    "RK45": ["dormand-prince"],
+    "RK23": ["bogacki-shampine"],
+    "Radau": ["esdirk3", "bdf"],
+    "LSODA": ["bdf"],
+}
 
 
 def names() -> tuple[str, ...]:
@@ -93,6 +99,7 @@ def get(name: Any) -> type[Stepper]:
     if isinstance(name, str) and (found := loaded_plugin(_GROUP, name, _checked)) is not None:
         return found  # type: ignore[no-any-return]
     known = names()
-    close = get_close_matches(str(name).lower().replace("_", "-"), known, cutoff=0.5)
+    close = _OF_SCIPY.get(name) if isinstance(name, str) else None
+    close = close or get_close_matches(str(name).lower().replace("_", "-"), known, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
     raise ValueError(f"method is {name!r}; expected one of {', '.join(known)}.{hint}")

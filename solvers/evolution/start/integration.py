@@ -401,7 +401,8 @@ def _refuse_without_estimate(stepper: type[Stepper]) -> None:
         able = [name for name in names() if get(name).error_order]
         raise ValueError(
             f"method {stepper.name!r} does not estimate its error: give dt alone, without rtol and "
-            f"atol, or take one of {', '.join(able)}."
+            "atol, or take 'dormand-prince', for stiff problems 'esdirk3' or 'bdf', or another one "
+            f"of {', '.join(able)}."
         )
 
 

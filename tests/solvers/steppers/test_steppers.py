@@ -312,6 +312,8 @@ def test_names():
         steppers.get("cranknicolson")
     with pytest.raises(ValueError, match="expected one of forward-euler, ssp-rk3"):
         steppers.get(3)
+    with pytest.raises(ValueError, match="Did you mean 'dormand-prince'"):
+        steppers.get("RK45")  # SciPy's name
 
 
 @pytest.mark.parametrize("tableau", steppers.TABLEAUS, ids=lambda tableau: tableau.name)
