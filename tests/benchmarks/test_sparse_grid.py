@@ -36,7 +36,7 @@ def test_ours_is_measured_and_the_peer_is_missed(quick_run):
             assert entry["ASGarD"] is None
             assert entry["ratio"] is None
         assert case["memory"]["ASGarD"] is None
-        assert 0 <= case["memory"]["batchkron"] < 1 << 28
+        assert abs(case["memory"]["batchkron"]) < 1 << 28  # of a process, which may have shrunk
     assert {entry["name"] for entry in record["growth"]} == set(NAMES)
     for entry in record["growth"]:
         threads = [one["threads"] for one in entry["products"]]

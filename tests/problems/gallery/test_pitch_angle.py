@@ -167,7 +167,7 @@ def test_what_a_function_cannot_do(call, error, text):
 def test_a_function_of_scalars_is_explained():
     with pytest.raises(TypeError) as caught:
         discretized(lambda x, t: math.exp(x))
-    assert "called with an array of 96 numbers for each of x" in caught.value.__notes__[0]
+    assert "called with an array of 96 numbers, one for each point" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
