@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import getattr_static
 from types import MemberDescriptorType
 from typing import Any
 
@@ -30,5 +29,5 @@ def has_attribute(owner: object, name: str) -> bool:
 
 def is_of_class(owner: object, name: str) -> bool:
     """Whether an object has an attribute of its class, other than a slot, which may be unset."""
-    own = getattr_static(type(owner), name, None)
+    own = getattr(type(owner), name, None)
     return own is not None and not isinstance(own, MemberDescriptorType)
