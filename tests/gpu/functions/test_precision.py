@@ -131,7 +131,7 @@ def test_three_products_are_far_more_precise_than_one(cupy, on_units, rng, size)
 @pytest.fixture
 def only(on_units, monkeypatch):
     """Makes passes use matrix units: ``blocks`` of 16 fibres a warp, ``sharers`` warps a fibre."""
-    caches = [fibres._ranked, fibres._first, passes.shares_of, passes._tf32, layout.fibre_tile]
+    caches = [fibres._ranked, fibres._first, passes.shares_of, passes._tf32, layout._layouts]
 
     def clear():
         for cached in caches:

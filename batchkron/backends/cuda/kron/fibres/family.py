@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -43,7 +42,7 @@ from batchkron.backends.cuda.kron.fibres.passes import (
     word_of,
     writes_to_array,
 )
-from batchkron.backends.cuda.kron.fibres.rank import NARROW_BYTES, rank, slower_by_conflicts
+from batchkron.backends.cuda.kron.fibres.rank import NARROW_BYTES, ranks, slower_by_conflicts
 from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
@@ -122,7 +121,7 @@ class Fibres(KronFamily):
         """Return all variants that fit in shared memory, those of the best rank first."""
         ranked = [way for one in _ways(run) for way in _ranked(one, device)]
         ordered = sorted(ranked, key=lambda way: way[0])
-        return list(dict.fromkeys(variant for _, variant in ordered))
+        return list(dict.fromkeys(variant for _, variant, _ in ordered))
 
     def choose(self, run: ModeRun, device: DeviceLimits) -> tuple[float, FibreVariant] | None:
         """Return the variant with the best rank, bank conflicts included, and its estimated time.
@@ -143,9 +142,9 @@ class Fibres(KronFamily):
         found: dict[FibreVariant, None] = {}
         for one in _ways(run):
             ranked = _ranked(one, device)
-            own = [rank for rank, variant in ranked if variant == centre]
-            bound = longer * min(own or [rank for rank, _ in ranked], default=0.0)
-            found |= dict.fromkeys(variant for rank, variant in ranked if rank <= bound)
+            own = [rank for rank, variant, _ in ranked if variant == centre]
+            bound = longer * min(own or [rank for rank, *_ in ranked], default=0.0)
+            found |= dict.fromkeys(variant for rank, variant, _ in ranked if rank <= bound)
         yield from found
 
     def work(
@@ -237,6 +236,12 @@ class Fibres(KronFamily):
         return self.made(run, variant, device, program, launch, tile, modes)
 
 
+@lru_cache(maxsize=64)
+def _alone(run: ModeRun) -> ModeRun:
+    """Return a run of one vector, of which passes over a tile are the same."""
+    return replace(run, L=1, R=1, **_NOT_LOOKED_AT)
+
+
 def _at_the_front(run: ModeRun) -> ModeRun:
     """Return a run without what no choice depends on, so that choices are found again."""
     return replace(run, **_NOT_LOOKED_AT)
@@ -249,30 +254,30 @@ def _ways(run: ModeRun) -> list[ModeRun]:
 
 
 @lru_cache(maxsize=64)  # tuning requests many variants of few runs
-def _ranked(run: ModeRun, device: DeviceLimits) -> tuple[tuple[float, FibreVariant], ...]:
-    """Return all variants of a run with their ranks, the best first."""
-    teams = [(count, warps) for warps, counts in _TEAM_COUNTS.items() for count in counts]
-    found = []
-    for (slices, columns), (count, warps), stages in product(
-        _widths(run.L, run.R, run.itemsize), teams, _STAGES
-    ):
-        variant = FibreVariant(slices, columns, count, warps, stages)
-        shares = _fitting(run, variant, device)
-        if shares is not None:
-            variant = variant._replace(units=int(any(share.products for share in shares)))
-            found.append((rank(run, variant, shares, device), variant))
-    return tuple(sorted(found, key=lambda one: one[0]))
+def _ranked(
+    run: ModeRun, device: DeviceLimits
+) -> tuple[tuple[float, FibreVariant, tuple[Share, ...]], ...]:
+    """Return all variants of a run with their ranks and a warp's shares, the best first."""
+    tile = math.prod(extents_of(run)) * run.itemsize  # bytes of one slice and column
+    found = [
+        way
+        for slices, columns in _widths(run.L, run.R, run.itemsize)
+        if slices * columns * tile <= device.shared_bytes
+        for warps, counts in _TEAM_COUNTS.items()
+        for teams in counts
+        for way in _fitting(run, slices, columns, teams, warps, device)
+    ]
+    ranked = zip(ranks(run, found, device), *zip(*found, strict=True), strict=True) if found else ()
+    return tuple(sorted(ranked, key=lambda one: one[0]))
 
 
 @lru_cache(maxsize=4096)
 def _first(run: ModeRun, device: DeviceLimits) -> FibreVariant | None:
     """Return the variant with the best rank, bank conflicts included; None if no tile fits."""
     best: tuple[float, FibreVariant] | None = None
-    for value, variant in _ranked(run, device):
+    for value, variant, shares in _ranked(run, device):
         if best is not None and value >= best[0]:
             break
-        shares = _fitting(run, variant, device)
-        assert shares is not None
         value *= slower_by_conflicts(fibre_tile(run, variant, shares, device).conflicts)
         if best is None or value < best[0]:
             best = value, variant
@@ -291,32 +296,37 @@ def _widths(L: int, R: int, itemsize: int) -> tuple[tuple[int, int], ...]:
 
 def _shares(run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> tuple[Share, ...] | None:
     """Return a warp's share of each pass, None if the variant does not fit."""
-    one = variant
-    if (one.slices, one.columns) not in _widths(run.L, run.R, run.itemsize):
+    slices, columns, teams, warps, stages, units = variant
+    if (slices, columns) not in _widths(run.L, run.R, run.itemsize):
         return None  # such as numbers from a file
-    if one.stages not in _STAGES or one.teams not in _TEAM_COUNTS.get(one.warps, ()):
+    if stages not in _STAGES or teams not in _TEAM_COUNTS.get(warps, ()):
         return None
-    shares = _fitting(replace(run, products=run.products * one.units), variant, device)
-    if shares is None or any(share.products for share in shares) != bool(one.units):
-        return None
-    return shares
+    run = replace(run, products=run.products * units)
+    return dict(_fitting(run, slices, columns, teams, warps, device)).get(variant)
 
 
-def _fitting(run: ModeRun, variant: FibreVariant, device: DeviceLimits) -> tuple[Share, ...] | None:
-    """Return a warp's share of each pass, in TF32 too if the run has that; None if none fits."""
-    one = variant
-    elements = one.slices * math.prod(extents_of(run)) * one.columns
-    buffers = one.teams * one.stages * elements * run.itemsize
+def _fitting(
+    run: ModeRun, slices: int, columns: int, teams: int, warps: int, device: DeviceLimits
+) -> Iterator[tuple[FibreVariant, tuple[Share, ...]]]:
+    """Yield the variants that fit, with a warp's share of each pass, in TF32 if the run has that.
+
+    There is one variant for each number of stages, from the fewest.
+    """
+    buffers = teams * slices * math.prod(extents_of(run)) * columns * run.itemsize
     if buffers > device.shared_bytes:
-        return None
-    run = replace(run, L=1, **_NOT_LOOKED_AT)
-    registers = min(MAX_THREAD_REGISTERS, REGISTER_FILE // (one.teams * one.warps * WARP) // 8 * 8)
-    sizes = one.slices, one.columns, one.warps, registers
-    shares = shares_of(run, *sizes, device.double_units)
-    if shares is None or (one.stages == RING and not _may_ring(run, variant, shares[-1])):
-        return None
+        return
+    registers = min(MAX_THREAD_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
+    shares = shares_of(_alone(run), slices, columns, warps, registers, device.double_units)
+    if shares is None:
+        return
+    units = int(any(share.products for share in shares))
     staged = sum(share.staged for share in shares) * run.itemsize
-    return shares if staged + buffers <= _MAX_UNPADDED_SHARE * device.shared_bytes else None
+    for stages in _STAGES:
+        variant = FibreVariant(slices, columns, teams, warps, stages, units)
+        if staged + stages * buffers > _MAX_UNPADDED_SHARE * device.shared_bytes:
+            return
+        if stages != RING or _may_ring(run, variant, shares[-1]):
+            yield variant, shares
 
 
 def _may_ring(run: ModeRun, variant: FibreVariant, last: Share) -> bool:

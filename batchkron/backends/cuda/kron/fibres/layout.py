@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import combinations, product
 
@@ -67,27 +67,20 @@ class FibreTile:
     conflicts: float  # the mean length of accesses to shared memory, 1 without bank conflicts
 
 
-@lru_cache(maxsize=1024)
 def fibre_tile(
     run: ModeRun, variant: FibreVariant, shares: tuple[Share, ...], limits: DeviceLimits
 ) -> FibreTile:
     """Return the layout with the fewest bank conflicts of a run from mode 0, by two paddings."""
-    word = word_of(run, variant.columns)
-    extents = [variant.slices, *extents_of(run), variant.columns]
     staged = sum(share.staged for share in shares)
-    pads = word * _pads(len(extents) - 1 - (variant.columns == 1), len(extents))
-    layouts = np.stack(strides_of(extents, pads.T), axis=1)
+    step, rows = _direct(run, variant, shares[-1])
+    alone = replace(run, L=1, R=1)
+    layouts, conflicts = _layouts(alone, variant.slices, variant.columns, shares, step == 0)
     buffers = -(-layouts[:, 0] * variant.slices // 4) * 4
     shared = (staged + variant.teams * variant.stages * buffers) * run.itemsize
     shared += _BARRIERS * variant.stages if variant.stages == RING else 0
     fits = np.flatnonzero(shared <= limits.shared_bytes)
     assert fits.size, "a tile without pads fits"
-    step, rows = _direct(run, variant, shares[-1])
-    numbers = tuple(range(len(extents)))  # of axes, in place of their strides
-    passes = _passes(run, variant, shares, numbers)
-    conflicts = _conflicts(passes, run.itemsize, layouts[fits], writes=step == 0)
-    first = np.lexsort((buffers[fits], conflicts))[0]
-    best = fits[first]
+    best = fits[np.lexsort((buffers[fits], conflicts[fits]))[0]]
     strides = tuple(layouts[best].tolist())
 
     def axes_of(sizes: Sequence[int]) -> Axes:
@@ -99,11 +92,24 @@ def fibre_tile(
         axes_of(run.outputs),
         int(buffers[best]),
         int(shared[best]),
-        _passes(run, variant, shares, strides),
+        _passes(run, variant.slices, variant.columns, shares, strides),
         step,
         rows,
-        float(conflicts[first]),
+        float(conflicts[best]),
     )
+
+
+@lru_cache(maxsize=1024)  # many variants have the same passes
+def _layouts(
+    run: ModeRun, slices: int, columns: int, shares: tuple[Share, ...], writes: bool
+) -> tuple[Array, Array]:
+    """Return the strides of a tile's axes in every layout, and `_conflicts` in each of them."""
+    extents = [slices, *extents_of(run), columns]
+    pads = word_of(run, columns) * _pads(len(extents) - 1 - (columns == 1), len(extents))
+    layouts = np.stack(strides_of(extents, pads.T), axis=1)
+    numbers = tuple(range(len(extents)))  # of axes, in place of their strides
+    passes = _passes(run, slices, columns, shares, numbers)
+    return layouts, _conflicts(passes, run.itemsize, layouts, writes=writes)
 
 
 @cache
@@ -118,14 +124,14 @@ def _pads(padded: int, axes: int) -> Array:
 
 
 def _passes(
-    run: ModeRun, variant: FibreVariant, shares: Sequence[Share], strides: Sequence[int]
+    run: ModeRun, slices: int, columns: int, shares: Sequence[Share], strides: Sequence[int]
 ) -> tuple[FibrePass, ...]:
     """Return the passes of a tile whose axes (slices, modes, columns) have ``strides``."""
     found = []
     for (mode, sizes), share in zip(mode_steps(run), shares, strict=True):
-        axes = [(variant.columns, strides[-1])]
+        axes = [(columns, strides[-1])]
         axes += [(sizes[m], strides[m + 1]) for m in reversed(range(len(sizes))) if m != mode]
-        axes.append((variant.slices, strides[0]))
+        axes.append((slices, strides[0]))
         fibres = tuple(axis for axis in axes if axis[0] > 1) or ((1, 1),)
         C, K = run.inputs[mode], run.outputs[mode]
         found.append(FibrePass(C, K, strides[mode + 1], share, fibres))

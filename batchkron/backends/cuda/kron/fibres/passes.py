@@ -10,14 +10,14 @@ cycles is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import permutations
 from typing import NamedTuple
 
+from batchkron.backends.cuda.estimates import ceil_div
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP
-from batchkron.backends.cuda.steps import ModeRun
+from batchkron.backends.cuda.steps import ModeRun, plan_order
 from batchkron.spec.kron import Precision
 
 # TF32 multiply-adds of matrix units for each one in float32, by requested precision; 0: none.
@@ -99,24 +99,20 @@ class Share:
         return self.split > 0 and self.products == 0
 
 
-def mode_steps(run: ModeRun) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the modes in the order of least work, each with all sizes before its multiply."""
-    modes = tuple(reversed(range(len(run.inputs))))
-    if run.inputs != run.outputs:
-        modes = min(permutations(modes), key=lambda order: _work(run, order))
-    sizes = list(run.inputs)
-    for mode in modes:
-        yield mode, tuple(sizes)
-        sizes[mode] = run.outputs[mode]
+def mode_steps(run: ModeRun) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the modes in the order of least work, each with all sizes before its multiply."""
+    return _mode_steps(run.inputs, run.outputs)
 
 
-def _work(run: ModeRun, order: tuple[int, ...]) -> int:
-    """Return the multiply-adds of the modes in this order."""
-    sizes, total = list(run.inputs), 0
-    for mode in order:
-        sizes[mode] = run.outputs[mode]
-        total += math.prod(sizes) * run.inputs[mode]
-    return total
+@lru_cache(maxsize=1024)
+def _mode_steps(
+    inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    sizes, found = list(inputs), []
+    for mode in plan_order(inputs, outputs):
+        found.append((mode, tuple(sizes)))
+        sizes[mode] = outputs[mode]
+    return tuple(found)
 
 
 def extents_of(run: ModeRun) -> tuple[int, ...]:
@@ -166,8 +162,8 @@ def shares_of(
         if run.itemsize == 8 and is_alone and C * K > _MAX_STAGED_ELEMENTS:
             ways = [_split(*sizes_and_room, along, 8)]
         else:
-            one_warp = _double if run.itemsize == 8 else _single
-            ways = [one_warp(*sizes_and_room, across, along)]
+            of_one_warp = (_double if run.itemsize == 8 else _single)(C, K, across, along)
+            ways = [_fastest(of_one_warp, fibres, warps, registers)]
             if run.products:
                 ways.append(_tf32(*sizes_and_room, min(across, 2), along, run.products))
             elif double_units and is_alone and C * K >= _MIN_SPLIT_ELEMENTS:
@@ -183,11 +179,26 @@ def _cycles(share: Share) -> float:
     return share.cycles
 
 
+# A way to multiply groups of fibres: registers of a thread, fibres of a group, its cycles, and the
+# share without cycles.
+_Way = tuple[int, int, float, Share]
+
+
 @lru_cache(maxsize=8192)  # tiles of many runs have the same passes, as below
-def _single(
-    C: int, K: int, fibres: int, warps: int, registers: int, across: int, along: bool
-) -> Share | None:
-    """Return the best share in single precision on ordinary cores."""
+def _fastest(ways: Sequence[_Way], fibres: int, warps: int, registers: int) -> Share | None:
+    """Return the share of a warp in the way of the fewest cycles, None if no way has room."""
+    best: tuple[float, Share] | None = None
+    for needed, group, cycles, share in ways:
+        if needed <= registers:
+            cycles *= ceil_div(ceil_div(fibres, group), warps)
+            if best is None or cycles < best[0]:
+                best = cycles, share
+    return None if best is None else replace(best[1], cycles=best[0])
+
+
+@lru_cache(maxsize=1024)
+def _single(C: int, K: int, across: int, along: bool) -> tuple[_Way, ...]:
+    """Return the ways in single precision on ordinary cores."""
     found = []
     for lanes in LANES:
         columns = -(-K // (4 * lanes)) * 4
@@ -195,36 +206,32 @@ def _single(
             continue
         for rows in (1, 2, 4, 8, 12, 16):
             sums = rows * columns
-            needed = sums + (4 if along else 2) * rows + _OTHER_REGISTERS
-            if sums > _MAX_THREAD_SUMS or needed > registers or rows % across:
+            if sums > _MAX_THREAD_SUMS or rows % across:
                 continue
-            items = -(-fibres // (WARP // lanes * rows))
+            needed = sums + (4 if along else 2) * rows + _OTHER_REGISTERS
             loads = _LOAD * (rows + columns)
             step = _LONGER_WEIGHT * max(sums, loads) + _SHORTER_WEIGHT * min(sums, loads)
-            cycles = -(-items // warps) * (C * step + _STORE * sums + _ITEM_OVERHEAD)
-            found.append(Share(cycles, rows, columns, across, along, C * lanes * columns))
-    return min(found, key=_cycles, default=None)
+            cycles = C * step + _STORE * sums + _ITEM_OVERHEAD
+            share = Share(0.0, rows, columns, across, along, C * lanes * columns)
+            found.append((needed, WARP // lanes * rows, cycles, share))
+    return tuple(found)
 
 
-@lru_cache(maxsize=8192)
-def _double(
-    C: int, K: int, fibres: int, warps: int, registers: int, across: int, along: bool
-) -> Share | None:
-    """Return the best share in double precision, on matrix units."""
+@lru_cache(maxsize=1024)
+def _double(C: int, K: int, across: int, along: bool) -> tuple[_Way, ...]:
+    """Return the ways in double precision, on matrix units."""
     steps, tiles, found = -(-C // 4), -(-K // 8), []
     for rows in (2, 4, 8):
         for together in (1, 2):
             held = 2 * rows * steps
-            needed = held + 4 * rows * (together + 1) + _OTHER_REGISTERS
-            if held > _MAX_FIBRE_REGISTERS or needed > registers or tiles % together:
+            if held > _MAX_FIBRE_REGISTERS or tiles % together:
                 continue
-            items = -(-fibres // (8 * rows))
+            needed = held + 4 * rows * (together + 1) + _OTHER_REGISTERS
             chains = max(_MATRIX_MULTIPLY_ADD * (rows // 2), _MATRIX_LATENCY / together)
-            cycles = -(-items // warps) * (
-                tiles * (steps * chains + _STORE_TILE / together) + _ITEM_OVERHEAD
-            )
-            found.append(Share(cycles, rows, together, across, along, 32 * tiles * steps))
-    return min(found, key=_cycles, default=None)
+            cycles = tiles * (steps * chains + _STORE_TILE / together) + _ITEM_OVERHEAD
+            share = Share(0.0, rows, together, across, along, 32 * tiles * steps)
+            found.append((needed, 8 * rows, cycles, share))
+    return tuple(found)
 
 
 def factor_fragments(C: int, K: int, warps: int) -> tuple[int, int]:
@@ -289,9 +296,7 @@ def _tf32_step(blocks: int, tiles: int, products: int) -> float:
     return slowest + _TF32_HIDDEN * (sum(parts) - max(parts))
 
 
-def divisions_of(
-    run: ModeRun, slices: int, columns: int, warps: int, shares: Sequence[Share]
-) -> int:
+def divisions_of(run: ModeRun, variant: FibreVariant, shares: Sequence[Share]) -> int:
     """Return the integer divisions of a warp to find its fibres; 0 in single precision."""
     if run.itemsize == 4:
         return 0
@@ -300,8 +305,8 @@ def divisions_of(
         axes = [size for m, size in enumerate(sizes) if m != mode and size > 1][::-1]
         together = 8 * one.rows
         if not one.split and not adds_without_carry(axes, together):
-            turns = -(-slices * columns * math.prod(axes) // (together * warps))
-            total += turns * one.rows * (len(axes) - 1)
+            fibres = variant.slices * variant.columns * math.prod(axes)
+            total += -(-fibres // (together * variant.warps)) * one.rows * (len(axes) - 1)
     return total
 
 

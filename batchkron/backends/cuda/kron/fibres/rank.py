@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from batchkron.backends.cuda.estimates import ceil_div, slowest
 from batchkron.backends.cuda.kron.fibres.passes import (
@@ -25,6 +28,8 @@ from batchkron.backends.cuda.kron.fibres.passes import (
 )
 from batchkron.backends.cuda.runtime.hardware import WARP, DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
+
+Way = tuple[FibreVariant, tuple[Share, ...]]  # a variant, and a warp's share of each pass
 
 NARROW_BYTES = 64  # memory is slower if the rows of a tile have fewer contiguous bytes
 
@@ -57,37 +62,36 @@ _TAIL = 0.22  # share of a thread group's tiles that run with no other one on th
 _BANK_CONFLICT_COST = 0.18
 
 
-def rank(
-    run: ModeRun, variant: FibreVariant, shares: Sequence[Share], device: DeviceLimits
-) -> float:
-    """Return the rank of a variant, without its bank conflicts."""
-    slices, columns, teams, warps = variant.slices, variant.columns, variant.teams, variant.warps
-    size = run.itemsize
-    moved = slices * (math.prod(run.inputs) + math.prod(run.outputs)) * columns * size * 1.0
-    if columns < run.R:
-        width = columns * size
-        moved *= max(1.0, NARROW_BYTES / width) + _ROW_OVERHEAD_BYTES / width
+def ranks(run: ModeRun, ways: Sequence[Way], device: DeviceLimits) -> list[float]:
+    """Return the ranks of variants with their shares, without bank conflicts."""
+    numbers: Any = np.array([variant for variant, _ in ways]).T
+    slices, columns, teams, warps, stages, _ = numbers
+    size, width = run.itemsize, columns * run.itemsize
+    moved = slices * (math.prod(run.inputs) + math.prod(run.outputs)) * width * 1.0
+    narrow = np.maximum(1.0, NARROW_BYTES / width) + _ROW_OVERHEAD_BYTES / width
+    moved *= np.where(columns < run.R, narrow, 1.0)
     tiles = ceil_div(run.L, slices) * ceil_div(run.R, columns)
     rounds = ceil_div(tiles, device.multiprocessors)
-    turns, busy_teams = ceil_div(rounds, teams), min(teams, rounds)
+    turns, busy_teams = ceil_div(rounds, teams), np.minimum(teams, rounds)
     together = busy_teams * warps
-    buffers = teams * variant.stages * slices * math.prod(extents_of(run)) * columns * size
+    buffers = teams * stages * slices * math.prod(extents_of(run)) * width
     memory = moved / _BYTES_A_CYCLE
     memory *= 1 + _FULL_TILE_SLOWDOWN * (buffers / device.shared_bytes)
-    cycles = sum(share.cycles for share in shares) * _COPY_INTERFERENCE[size]
-    cycles *= 1 + _STRIDED_COST * (len(shares) - 1) if columns == 1 else 1.0
-    cycles *= _RING_FACTOR if variant.stages == RING else 1
+    cycles = np.array([sum(share.cycles for share in shares) for _, shares in ways])
+    cycles *= _COPY_INTERFERENCE[size]
+    cycles *= np.where(columns == 1, 1 + _STRIDED_COST * (len(run.inputs) - 1), 1.0)
+    cycles *= np.where(stages == RING, _RING_FACTOR, 1.0)
     waiting = moved / _CACHED_BYTES_A_CYCLE + _LATENCY
-    if variant.stages == 1 or turns == 1:
-        alone = cycles + waiting
-    else:
-        alone = slowest(_COPY_OVERLAP_NORM, cycles, waiting)
+    overlapped = slowest(_COPY_OVERLAP_NORM, cycles, waiting)
+    alone = np.where((stages == 1) | (turns == 1), cycles + waiting, overlapped)
     uneven = (ceil_div(together, 4) * 4 / together) ** _IMBALANCE_POWER
     busy = (1 + _IDLE_WARPS / together) * cycles * warps / 4 * uneven
     each = slowest(_RESOURCE_NORM, busy, memory, alone / busy_teams)
-    places = float(divisions_of(run, slices, columns, warps, shares) * _AXIS_DIVISION)
-    last = alone * max(1, _TAIL * turns) + places
-    return float(_staging(run, variant, shares) + memory + max(rounds * each, last))
+    last = alone * np.maximum(1, _TAIL * turns)
+    last += _AXIS_DIVISION * np.array([divisions_of(run, *way) for way in ways])
+    staging = np.array([_staging(run, *way) for way in ways])
+    found: list[float] = (staging + memory + np.maximum(rounds * each, last)).tolist()
+    return found
 
 
 def slower_by_conflicts(conflicts: float) -> float:
