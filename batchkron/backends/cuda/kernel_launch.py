@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from batchkron.backends.cuda.kernel import THREADS, Kernel
-from batchkron.backends.cuda.runtime.device import current_device, device_limits, load_kernel
+from batchkron.backends.cuda.runtime.device import (
+    blocks_at_once,
+    current_device,
+    device_limits,
+    load_kernel,
+)
 from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.kron import Array
 
 BLOCKS_PER_PROCESSOR = 8
-"""Most of these thread blocks for each multiprocessor; chosen by hand."""
+"""Most thread blocks of `elements_launch` for each multiprocessor; chosen by hand."""
 
 
 def launch_of(
@@ -44,8 +49,14 @@ def elements_launch(
     scalars: str = "",
     shared_bytes: int = 0,
 ) -> Launch:
-    """Return the launch of a kernel of elements, whose threads share so many turns of its loop."""
+    """Return the launch of a kernel of elements, whose threads share so many turns of its loop.
+
+    There are no more thread blocks than the device holds at once: those that come later would have
+    it to themselves in the end, too few for the bandwidth of memory.
+    """
     device = current_device()
-    most = BLOCKS_PER_PROCESSOR * device_limits(device).multiprocessors
-    blocks, code = max(1, min(most, -(-turns // THREADS))), load_kernel(program, device)
+    code = load_kernel(program, device)
+    held = min(BLOCKS_PER_PROCESSOR, blocks_at_once(code, THREADS, shared_bytes))
+    most = held * device_limits(device).multiprocessors
+    blocks = max(1, min(most, -(-turns // THREADS)))
     return Launch(code, (blocks, 1), THREADS, shared_bytes, arguments, addresses, scalars)

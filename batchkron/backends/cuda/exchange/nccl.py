@@ -93,7 +93,7 @@ class NcclRanks:
 
     def meet(self) -> None:
         """Let the current stream go on when those of all ranks have come here."""
-        self.gather(self._mark, self._marks)
+        self._send_all(self._mark, self._marks)
 
     def gather(self, values: DeviceArray, gathered: DeviceArray) -> None:
         """Write the values (n,) of all ranks to ``gathered``, (size, n)."""
@@ -101,12 +101,17 @@ class NcclRanks:
         size = values.nbytes
         with device_errors():
             stream = cupy.cuda.get_current_stream()
-            first = gathered.data.ptr
-            self._copy(values.data.ptr, first + self.rank * size, size, stream)
+            self._copy(values.data.ptr, gathered.data.ptr + self.rank * size, size, stream)
+        self._send_all(values, gathered)
+
+    def _send_all(self, values: DeviceArray, gathered: DeviceArray) -> None:
+        """Write the values (n,) of the other ranks to ``gathered``, (size, n)."""
+        size, first = values.nbytes, gathered.data.ptr
+        with device_errors():
             self._group(
                 [(values.data.ptr, size)] * self.size,
                 [(first + other * size, size) for other in range(self.size)],
-                stream,
+                cupy.cuda.get_current_stream(),
             )
 
     def _copy(self, source: int, target: int, size: int, stream: Any) -> None:
