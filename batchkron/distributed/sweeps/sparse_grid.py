@@ -255,8 +255,6 @@ class _Exchanges:
             work = partial(_after, (self._first,), store)
             lane = int(number != X)  # x and partial sums go different ways at the same time
             self._stores.append(communicator.beside(work, last=False, lane=lane))
-            if self._first is not None and not self._begun:
-                self._first.wait()  # multiplies leave no room to meet, and stores would come last
         else:
             self._ends[number] = move.begin(communicator, source, self._vectors, self._memories)
         self._begun.add(number)

@@ -138,7 +138,7 @@ def only(on_units, monkeypatch):
             cached.cache_clear()
 
     def choose(blocks, sharers):
-        monkeypatch.setattr(passes, "_single", lambda *sizes: None)
+        monkeypatch.setattr(passes, "_single", lambda *sizes: ())
         monkeypatch.setattr(passes, "_BLOCKS", (blocks,))
         monkeypatch.setattr(passes, "_SHARERS", (sharers,))
         clear()
