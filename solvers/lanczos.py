@@ -65,7 +65,7 @@ def logdet_slq(
     ValueError
         If A is not square, probes do not fit, or there are no probes or steps.
     numpy.linalg.LinAlgError
-        If A has an eigenvalue that is not positive, or a product is not finite.
+        If A has an eigenvalue that is not positive beyond rounding, or a product is not finite.
 
     Notes
     -----
@@ -92,9 +92,10 @@ def logdet_slq(
     if rows == 0:
         return LogdetEstimate(0.0, 0.0)
     squares, diagonals, beside, counts = _tridiagonal(A, vectors, min(steps, rows))
+    eps = float(np.finfo(np.result_type(working_dtype(A), vectors.dtype)).eps)
     found = np.array(
         [
-            square * _quadrature(diagonal[:count], off[: count - 1])
+            square * _quadrature(diagonal[:count], off[: count - 1], eps)
             for square, diagonal, off, count in zip(squares, diagonals, beside, counts, strict=True)
         ]
     )
@@ -178,12 +179,13 @@ def _norms(rows: Vector) -> Vector:
     return norms
 
 
-def _quadrature(diagonal: NDArray[Any], beside: NDArray[Any]) -> float:
-    """Return e_1ᵀ log(T) e_1 for a tridiagonal matrix T."""
+def _quadrature(diagonal: NDArray[Any], beside: NDArray[Any], eps: float) -> float:
+    """Return e_1ᵀ log(T) e_1 for a tridiagonal matrix T of products with rounding ``eps``."""
     matrix = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
     values, vectors = np.linalg.eigh(matrix)
-    if values[0] <= 0:
+    if values[0] <= eps * values[-1]:
         raise np.linalg.LinAlgError(
-            f"A is not positive definite: it has an eigenvalue of {values[0]:.3g} or less"
+            f"A is not positive definite: it has an eigenvalue of {values[0]:.3g} or less, where "
+            f"products with A round numbers of up to {values[-1]:.3g}"
         )
     return float(vectors[0] ** 2 @ np.log(values))

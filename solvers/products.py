@@ -181,7 +181,8 @@ def as_product(operator: Any, name: str, like: Vector) -> Product:
     shape = tuple(attribute(operator, "shape", (size, size)))
     if shape != (size, size) and shape != (*like.shape, size):
         raise ValueError(
-            f"{name} has shape {shape}; expected ({size}, {size}), square and as long as b."
+            f"{name} has shape {shape}; expected ({size}, {size}), square and as long as b"
+            + (f", or {(*like.shape, size)}, a matrix for each system." if len(shape) > 2 else ".")
         )
     own = attribute(operator, "dtype")
     refuse_complex(name, own, dtype)

@@ -91,7 +91,10 @@ def gekmm(
     Notes
     -----
     Each factor is applied by one sliced multiply, algorithm 1 of FastKron (Jangda and Yadav, PPoPP
-    2024). Rectangular factors are applied in the order that takes the fewest multiply-adds.
+    2024). Rectangular factors are applied in the order that takes the fewest multiply-adds. On the
+    CPU pairs of 2 × 2 factors are multiplied with each other first, factors 1 × 1 with their
+    neighbours, and in operators the scalars of multiples of the identity: where such products leave
+    the range of the dtype, so does the result. Scale factors with entries as small or as large.
 
     Examples
     --------

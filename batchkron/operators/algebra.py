@@ -253,7 +253,7 @@ class Identity(Operator, IdentityFactor):
 
     As a factor of `KroneckerProduct`, `gekmm`, `gemkm`, `kron`, and of ``kron_matmul`` and
     ``gekmm`` of `batchkron.torch` and `batchkron.jax`, it says that this mode is not multiplied: it
-    costs neither time nor memory. There its dtype does not count.
+    costs no time, and memory for 2 N numbers. There its dtype does not count.
 
     Parameters
     ----------

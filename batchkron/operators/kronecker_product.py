@@ -66,7 +66,7 @@ class KroneckerProduct(ValuedOperator):
         slowest index, as in `scipy.linalg.kron`. Leading axes broadcast together to
         ``batch_shape``: one system for each index. As with `batchkron.kron`, the matrices may also
         be separate arguments: ``KroneckerProduct(A_1, A_2)``. An ``Identity(n)`` among them takes
-        no memory, unless others have leading axes.
+        memory for 2 n numbers, unless others have leading axes.
     *more : array_like, each (P_k, Q_k) or (..., P_k, Q_k)
         The other matrices, if the first argument is a single matrix.
     precision : {None, "tf32x3", "tf32"}
@@ -581,6 +581,8 @@ class KroneckerProduct(ValuedOperator):
         ------
         ValueError
             If b does not fit, or rcond is not in [0, 1).
+        numpy.linalg.LinAlgError
+            If a singular value is larger than any number of the dtype; those smaller count as 0.
 
         Examples
         --------
@@ -607,7 +609,7 @@ class KroneckerProduct(ValuedOperator):
             cast(KroneckerProduct, KroneckerProduct(one).to(self.device))
             for one in (parts.left, parts.right)
         )
-        parts.drop_underflowed()
+        parts.check_range()
         weights = on_device(parts.inverse_values(), self.device)
         x = right.H @ self._arrays.ascontiguousarray(((left.H @ rhs).T * weights).T)
         rank = int(parts.kept.sum())

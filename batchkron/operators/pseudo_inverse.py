@@ -53,12 +53,17 @@ class FactorValues:
         shares = [v / (m if m > 0 else 1) for v, m in zip(self.values, largest, strict=True)]
         self.kept = np.asarray(outer_product([s.astype(np.float64) for s in shares]) > rcond)
 
-    def drop_underflowed(self) -> None:
-        """Drop the products of values that no number of the dtype holds: they are 0 to it."""
+    def check_range(self) -> None:
+        """Drop products of values that are 0 in the dtype; LinAlgError for those it cannot hold."""
         with np.errstate(divide="ignore"):
             logarithms = [np.log2(v.astype(np.float64)) for v in self.values]
         sizes = functools.reduce(lambda a, b: np.add.outer(a, b).ravel(), logarithms)
-        self.kept &= sizes > math.log2(float(np.finfo(self.values[0].dtype).tiny))
+        limits = np.finfo(self.values[0].dtype)
+        if (sizes >= limits.maxexp).any():
+            raise np.linalg.LinAlgError(
+                f"singular values are beyond the range of {limits.dtype}; scale the factors"
+            )
+        self.kept &= sizes > math.log2(float(limits.tiny))
 
     def inverse_values(self) -> Array:
         """Return 1 / s of the values that are kept, and 0 for the others."""

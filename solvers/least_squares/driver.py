@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -97,9 +98,10 @@ def minimise(
         start = as_systems(start, "x0", request.batched, dtype, module)
         if start.shape != (*systems, size):
             raise ValueError(f"x0 has shape {np.shape(x0)}; expected that of the solution")
-        start = start.reshape(-1, size)
+        start = start.reshape(math.prod(systems), size)
     maximum = most(many, size) if request.maxiter is None else request.maxiter
-    solve = _Solve(operator, module.ascontiguousarray(rows.reshape(-1, many)), start, request)
+    rows = module.ascontiguousarray(rows.reshape(math.prod(systems), many))
+    solve = _Solve(operator, rows, start, request)
     with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         solve.run(method, maximum)
         return solve.result(systems)
@@ -143,7 +145,8 @@ class _Solve:
         """Return why systems stop now, -1 for those that go on."""
         request, eps = self.request, float(np.finfo(self.b.dtype).eps)
         damped, normal, operator, condition = found
-        share = bases.unit_b / self.norm_b[self._active]  # of the first residual in b
+        # of the first residual in b, which may be next to nothing beside A x0
+        share = bases.unit_b / np.maximum(self.norm_b[self._active], eps * bases.unit_b)
         image = operator * norms_of(recurrence.x) * share
         residual = damped * share
         normal = np.where(damped > 0, normal / (operator * damped), 0.0)

@@ -54,7 +54,9 @@ class Rectangular:
         module = array_module(rows)
         out: Vector = module.empty((len(rows), size), self._dtype)
         if len(rows):
-            out[...] = module.asarray(product(rows)).reshape(out.shape)
+            found = module.asarray(product(rows))
+            refuse_complex("a product of A", found.dtype, self._dtype)
+            out[...] = found.reshape(out.shape)
         return out
 
 

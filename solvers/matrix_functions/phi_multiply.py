@@ -85,6 +85,8 @@ def phi_multiply(
     size = square_operator(A)
     check_exponential(rtol, dimension)
     known = [v for v in vectors if v is not None]
+    if np.iscomplexobj(t):
+        raise TypeError(f"t is {t!r}; expected a real number")
     if not known or not math.isfinite(t):
         raise ValueError("expected at least one vector that is not None, and a finite t")
     with device_errors(), np.errstate(over="ignore", invalid="ignore"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -44,5 +45,5 @@ def columns_of(
     dtype = working_dtype(A, given)
     if any(isinstance(number, (complex, np.complexfloating)) for number in numbers):
         dtype = np.result_type(dtype, np.complex64)
-    rows = module.ascontiguousarray(given.reshape(size, -1).T.astype(dtype))
+    rows = module.ascontiguousarray(given.reshape(size, math.prod(given.shape[1:])).T.astype(dtype))
     return rows, VectorProduct(A, rows[:1] if len(rows) else rows.reshape(0, size)), given.shape

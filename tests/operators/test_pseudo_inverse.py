@@ -147,3 +147,10 @@ def test_products_of_values_that_underflow_are_0(rng, scale, rank):
     assert found.rank == rank
     assert np.isfinite(found.x).all()
     assert found.x.any() == (rank > 0)
+
+
+@pytest.mark.parametrize(("scale", "dtype"), [(1e170, "float64"), (1e25, "float32")])
+def test_products_of_values_beyond_the_range_are_refused(scale, dtype):
+    factor = (scale * np.array([[1.0, 2.0], [3.0, 5.0]])).astype(dtype)
+    with pytest.raises(np.linalg.LinAlgError, match=f"beyond the range of {dtype}"):
+        bk.KroneckerProduct(factor, factor).lstsq(np.ones(4, dtype))

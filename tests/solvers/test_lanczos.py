@@ -75,3 +75,10 @@ def test_refused(rng):
         logdet_slq(matrix - 5 * np.eye(12))
     with pytest.raises(np.linalg.LinAlgError, match="not finite"):
         logdet_slq(matrix * np.nan)
+
+
+@pytest.mark.parametrize("least", [0.0, -1e-17, 1e-40])
+def test_eigenvalues_that_are_nothing_but_rounding_are_refused(least):
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        logdet_slq(np.diag([least, 1.0, 2.0]))
+    assert logdet_slq(np.diag([1e-12, 1.0, 2.0])).logdet == pytest.approx(np.log(2e-12), rel=1e-5)

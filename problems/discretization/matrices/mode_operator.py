@@ -73,6 +73,8 @@ class ModeOperator:
             given = np.asarray(getattr(self, name))
             if dtype is np.int64 and given.dtype.kind not in "iu" and given.size:
                 raise TypeError(f"{name} has dtype {given.dtype}; expected integers")
+            if given.dtype.kind == "c":
+                raise TypeError(f"{name} has dtype {given.dtype}; expected real numbers")
             array = np.array(given, dtype=dtype, order="C")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -276,7 +278,7 @@ class ModeOperator:
         ValueError
             If the matrix is not square, its size is not a multiple of n, or an entry is not finite.
         """
-        array = np.asarray(matrix, dtype=np.float64)
+        array = np.asarray(matrix)
         if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] % n:
             raise ValueError(
                 f"matrix has shape {array.shape}; expected (cells * {n}, cells * {n}) for n = {n}"

@@ -8,7 +8,7 @@ import scipy.sparse.linalg as spla
 from dense_oracle import random_array
 
 import batchkron as bk
-from batchkron.solvers import lsmr, lsqr
+from batchkron.solvers import expm_multiply, lsmr, lsqr, phi_multiply
 
 METHODS = [lsqr, lsmr]
 SHAPES = [(30, 20), (20, 30), (25, 25), (7, 1), (1, 7)]
@@ -224,3 +224,30 @@ def test_bad_arguments(method, change, error, text):
         return
     with pytest.raises(error, match=text):
         solve(method, **given)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("damp", [0.0, 0.5])
+def test_right_sides_that_are_nothing_beside_the_start(rng, method, damp):
+    A = rng.standard_normal((9, 4))
+    b, x0 = np.stack([np.zeros(9), np.full(9, 1e-320), rng.standard_normal(9)]), np.ones((3, 4))
+    found = method(A, b, damp, atol=1e-12, btol=1e-12, x0=x0, batched="leading")
+    assert found.converged.all()
+    expected = [x0[0] + dense_solution(A, side - A @ x0[0], damp) for side in b]
+    np.testing.assert_allclose(found.x, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_systems_without_equations(method):
+    assert not method(np.zeros((0, 3)), np.zeros(0)).x.any()
+    assert method(np.zeros((0, 3)), np.zeros((2, 0)), batched="leading").x.shape == (2, 3)
+    assert expm_multiply(np.zeros((0, 0)), np.zeros((0, 2))).shape == (0, 2)
+    with pytest.raises(TypeError, match="t is 1j; expected a real number"):
+        phi_multiply(np.eye(2), [np.ones(2)], 1j)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_complex_products_of_a_real_system_are_refused(method):
+    A = spla.LinearOperator((2, 2), lambda v: 1j * v, rmatvec=lambda v: -1j * v, dtype=float)
+    with pytest.raises(TypeError, match="a product of A has dtype complex128"):
+        method(A, np.ones(2))

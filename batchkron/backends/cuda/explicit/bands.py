@@ -4,8 +4,8 @@ A band is a group of rows of a with all their rows of b. An element has the same
 band, so a thread computes it once and goes down the bands. A word is 16 bytes of the result, which
 a thread writes at once. The kernel's contract is in ``csrc/cuda/explicit/bands.cuh``.
 
-Tiles would do for all products, 6 % slower in the mean of 18 and up to 29 % (1024² ⊗ 17², 501² ⊗ 33²
-and 3² ⊗ 2000²; H200, docs/results/gpu.md).
+Tiles would do for all products, 6 % slower in the mean of 18 and up to 29 % (3² ⊗ 2000²; H200,
+docs/results/gpu.md).
 """
 
 from __future__ import annotations

@@ -160,3 +160,5 @@ def test_wrong_matrices_are_named():
         ModeOperator.from_nodal(mass_matrix(Axis("x", 0, 1), 2, 1), 2)
     with pytest.raises(ValueError, match="kind is 'all'"):
         connected(2, "all")
+    with pytest.raises(TypeError, match="blocks has dtype complex128; expected real numbers"):
+        ModeOperator.from_dense(np.diag([1j, 2.0]), 1)
