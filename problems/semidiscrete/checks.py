@@ -223,7 +223,8 @@ def check_times(
                 f"the coefficient in time of {name} becomes negative between t0 = {t0!r} and "
                 f"until = {until!r}, where an upwind or downwind flux, and ends with Inflow or "
                 f"NoFlux, would change sides; give the term flux='central' and other conditions "
-                f"than Inflow and NoFlux, or a function of time that keeps its sign"
+                f"than Inflow and NoFlux, write it into the function of pointwise as 'cos(t) * f', "
+                f"or give a function of time that keeps its sign"
             )
         if term.keeps_sign and negative:
             raise ValueError(

@@ -586,7 +586,7 @@ class Problem(ProblemValue, OutputMethods):
         return self.output.field(u, expression, t)
 
     def outflow_rate(self, t: float, u: NDArray[np.float64]) -> float:
-        """Return -d/dt ∫ f dV by A alone, what flows out of the domain; see `Output`'s method."""
+        """Return -d/dt ∫ f dV without sources and data: outflow and reactions; see `Output`."""
         return self.output.outflow_rate(t, u)
 
     def exact_coefficients(self, t: float) -> NDArray[np.float64] | None:

@@ -256,6 +256,9 @@ class _Known:
             for mode in term.modes:
                 if isinstance(mode, FieldMode):
                     yield from nodes_of(mode.field)
+        for own in self.problem.pointwise:
+            for argument in own.fields:
+                yield from nodes_of(argument.field)
 
 
 class _Functional:

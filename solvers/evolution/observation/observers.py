@@ -90,6 +90,8 @@ class Quantity:
     def outflow(cls, problem: Any, warn_at: float = 1e-6, tolerance: float = math.inf) -> Quantity:
         """Return the quantity ∫ rate dt: what has flowed out at the ends since the run's beginning.
 
+        The rate is -d/dt ∫ f without sources and data of the ends, so that reactions count as well.
+
         Parameters
         ----------
         problem : object

@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from batchkron.problems import PDE, Axis, Mixed, Moment, Poisson, Separable, SparseGrid, div, make
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Mixed,
+    Moment,
+    Poisson,
+    Separable,
+    SparseGrid,
+    div,
+    make,
+    mass,
+    pointwise,
+)
 
 
 def normal(v):
@@ -162,3 +174,19 @@ def test_unknown_quantities_are_refused(name, error, words):
 def test_errors_need_the_exact_solution(landau):
     with pytest.raises(ValueError, match="'error' needs the exact solution"):
         landau.quantities("error")
+
+
+def test_fields_of_functions_of_the_state_count():
+    x, v = Axis("x", 1, 3), Axis("v", -2, 3)
+    E = Poisson(x, Moment(v), potential=(1.0, 3.0), background=2.0)
+    transport = div(x, -1.0, others={v: lambda s: s})
+    terms = [[mass(x, -1 * E), transport], [pointwise("-E * f", E=E), transport]]
+    ends = {x: "inflow", v: "no-flux"}
+    both = [
+        PDE([x, v], own, boundary=ends, initial="x * (1 + v / 10)").discretize(2, 2)
+        for own in terms
+    ]
+    product, function = (values_of(problem) for problem in both)
+    assert list(product) == list(function)
+    assert "energy" in function
+    np.testing.assert_allclose(list(function.values()), list(product.values()), rtol=1e-12)
