@@ -237,10 +237,10 @@ class Problem(ProblemValue, OutputMethods):
                 "the problem has an electric field of several positions, and cannot be frozen yet; "
                 "explicit and IMEX methods take it"
             )
-        if self.is_nonlinear_at_points or (self.pointwise and self.has_fields):
+        if self.is_nonlinear_at_points:
             raise ValueError(
-                "the problem has pointwise terms, which are no operators, so that it cannot be "
-                "frozen; explicit, IMEX and implicit methods take it"
+                "the problem has pointwise terms that are not linear, which are no operators, so "
+                "that it cannot be frozen; explicit, IMEX and implicit methods take it"
             )
         if not self.has_fields:
             return self

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 from batchkron.operators import BatchedKron, KroneckerProduct, SparseGridOperator
-from batchkron.problems import PDE, Axis, div, gallery, grad, make, mass, time
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Moment,
+    Poisson,
+    div,
+    gallery,
+    grad,
+    make,
+    mass,
+    pointwise,
+    time,
+)
 from batchkron.problems.semidiscrete.operators import choose_form
 
 COLLISIONAL = (
@@ -113,3 +125,15 @@ def test_the_choice():
         moving_problem().with_form("tree")
     with pytest.raises(ValueError, match="at most 8192"):
         make("continuity-2d", level=10).with_form("dense")
+
+
+def test_linear_functions_of_the_state_stay_beside_frozen_fields(rng):
+    x, v = Axis("x", 1, 3), Axis("v", -2, 3)
+    terms = [pointwise("sin(x * v) * f", linear=True), mass(x, Poisson(x, Moment(v)))]
+    problem = PDE([x, v], terms, boundary="neumann", initial="x * (1 + v / 10)").discretize(2, 2)
+    frozen, rate = problem.frozen(problem.initial), np.empty(problem.unknowns)
+    problem.rhs(0.0, problem.initial, rate)
+    np.testing.assert_allclose(frozen.operator @ problem.initial, rate, rtol=0, atol=1e-12)
+    state = rng.standard_normal(problem.unknowns)
+    frozen.rhs(0.0, state, rate)
+    np.testing.assert_allclose(frozen.operator @ state, rate, rtol=0, atol=1e-12)
