@@ -202,10 +202,10 @@ def evolve(
 
     - for linear problems, with all methods, if its norm exceeds
       10³ exp(max(0, ω) (t - t0)) (‖u(t0)‖ + ∫‖s‖), where ω is the largest eigenvalue of
-      (A + A^H) / 2, see `growth_bound`;
+      (A + A^H) / 2, see `GrowthBound`;
     - for other problems, with explicit or IMEX methods and equal steps, if a step disagrees with
       two steps of half its length; every 32nd step and the last one are compared, and one whenever
-      the norm has doubled, see `step_doubling`. The same is done for explicit or IMEX steps of a
+      the norm has doubled, see `StepDoubling`. The same is done for explicit or IMEX steps of a
       linear problem that are near or beyond the estimated largest stable one, unless
       ``allow_unstable``.
 

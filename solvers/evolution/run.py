@@ -25,7 +25,7 @@ from ..products import ProductHook
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
 from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
-from .guards.step_doubling import watched
+from .guards import watched
 from .observation.observers import History, Observer
 from .observation.progress import make_progress
 from .on_ranks import refuse_for_ranks

@@ -17,8 +17,7 @@ from ..products import Vector
 from ..protocols import refuse_unwritten
 from ..steppers.step_runner import MAX_STEPS, StepTimes
 from ..steppers.stepper import Stepper
-from .guards.growth_bound import GrowthBound
-from .guards.step_doubling import StepDoubling
+from .guards import GrowthBound, StepDoubling
 from .observation.events import EventRecord
 from .observation.observers import Observer
 from .result import EvolveStatus

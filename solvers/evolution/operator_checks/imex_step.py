@@ -51,7 +51,7 @@ def check_imex_step(integration: Integration, make_stepper: MakeStepper | None) 
     find the component that it amplifies most. For transport with diffusion that was within 3 % of
     the largest stable step. For inflow problems, which are not normal, it allows 0.7 to 0.95 times
     what the eigenvalues allow, as powers of the step do. The run is then watched by
-    `step_doubling`.
+    `StepDoubling`.
 
     The largest stable step is found by bisection to 4 %, from vectors that grow in steps that are
     too long, reduced by 5 %, and confirmed by 20 powers and 20 steps of Arnoldi's method.

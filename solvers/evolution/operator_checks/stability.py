@@ -66,7 +66,7 @@ def check_stability(
       than 20 unknowns.
 
     Result: None if the explicit part of the method is known to be stable, or is not to be checked.
-    Else steps are to be compared, by `step_doubling`: True if f(t, u) = A(t) u + s(t), as far as is
+    Else steps are to be compared, by `StepDoubling`: True if f(t, u) = A(t) u + s(t), as far as is
     known. Raises `UnstableStepError` if the step is not stable; the text has the largest stable
     one.
     """
@@ -122,7 +122,7 @@ def check_step(integration: Integration) -> StepCheck:
     was 0.8 to 1.26 times the largest step for which the powers of a step stay below 10³
     (`forward-euler` on inflow problems: 0.5 to 2); it may be half the step that the eigenvalues
     alone allow. For these operators, a step is refused if it is longer than 1.25 times the
-    estimate, and a run with a step from 0.8 times the estimate on is watched by `step_doubling`.
+    estimate, and a run with a step from 0.8 times the estimate on is watched by `StepDoubling`.
     """
     found = None if integration.is_done else _ritz_values(integration)
     if found is None:

@@ -7,8 +7,7 @@ import pytest
 from split_problem import EXPLICIT, HEUN, name_of, pair
 
 from batchkron.solvers import steppers
-from batchkron.solvers.evolution.guards.growth_bound import GrowthBound
-from batchkron.solvers.evolution.guards.step_doubling import StepDoubling
+from batchkron.solvers.evolution.guards import GrowthBound, StepDoubling
 from batchkron.solvers.steppers.step_runner import StepTimes
 
 

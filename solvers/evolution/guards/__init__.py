@@ -1,1 +1,0 @@
-"""Guards, which check after each step whether a run has become unstable."""
