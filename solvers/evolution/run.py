@@ -29,6 +29,7 @@ from .guards import watched
 from .observation.observers import History, Observer
 from .observation.progress import make_progress
 from .on_ranks import refuse_for_ranks
+from .operator_checks.imex_step import check_imex_step
 from .operator_checks.linearity import refuse_nonlinear
 from .operator_checks.stability import check_stability
 from .operator_checks.suited_step import suited_step
@@ -157,7 +158,8 @@ class Run:
         self._factory, self._allow_unstable = factory, allow_unstable
         make_stepper = factory(integration)
         stepper = make_stepper(integration.trial_dt)
-        compared = check_stability(integration, allow_unstable, factory)
+        check_imex = partial(check_imex_step, make_stepper=factory)
+        compared = check_stability(integration, allow_unstable, check_imex)
         for text in [] if resumed is None else resumed.warnings:
             warnings.warn(text, ResumeWarning, stacklevel=users_level())
         doubling = watched(integration, make_stepper, compared)
@@ -385,7 +387,7 @@ class Run:
         compared = None if stepping.doubling is None else stepping.doubling.is_linear
         if found.is_finer:
             try:
-                compared = check_stability(integration, self._allow_unstable)
+                compared = check_stability(integration, self._allow_unstable, check_imex_step)
             except ValueError as refusal:
                 self._refusal = f"The grid became finer. {refusal}"
                 return False

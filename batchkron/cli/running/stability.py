@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from batchkron.cli.failure import CommandError
-from batchkron.solvers.evolution.operator_checks.step_check import UnstableStepError
+from batchkron.solvers.evolution.operator_checks.stability import UnstableStepError
 
 __all__ = ["unstable_steps_refused"]
 

@@ -10,7 +10,7 @@ from ...protocols import has_operator, implicit_part_of
 from ...spectrum import random_start
 from ..start.integration import Integration
 from .imex_parts import Parts, Worst, krylov_parts
-from .step_check import SAFE_FRACTION, StepCheck, UnstableStep, is_stable, largest_stable
+from .stability import SAFE_FRACTION, StepCheck, UnstableStep, is_stable, largest_stable
 from .step_growth import HomogeneousProblem, MakeStepper, StepGrowth, growth_of_step
 
 __all__ = ["check_imex_step"]
@@ -28,12 +28,12 @@ _CONFIRMED = 0.95
 _MIN_RATIO = 1e-6  # smallest result relative to the step of the run
 
 
-def check_imex_step(integration: Integration, make_stepper: MakeStepper | None) -> StepCheck:
+def check_imex_step(integration: Integration, make_stepper: MakeStepper | None = None) -> StepCheck:
     """Check the step of an IMEX run of a linear problem.
 
     ``integration``: its f is A(t) u + s(t), and its steps are equal.
     ``make_stepper``: ``make_stepper(integration)`` returns a function of dt that returns a stepper.
-      Without it, no step is taken, and only runs of few unknowns are refused.
+      Without it, no step is taken, and only runs of up to 20 unknowns are refused.
 
     Returns the result.
 

@@ -1,8 +1,11 @@
-"""Checks before a run whether a method is stable with its step, by a few products."""
+"""Checks before a run whether a method is stable with its step, and which step would be."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +16,117 @@ from ...krylov.vectors.ranks import norm_over
 from ...protocols import has_operator, says_linear
 from ...spectrum import krylov_matrix, random_start
 from ..start.integration import Integration
-from .imex_step import check_imex_step
 from .linearity import is_imex, is_linear, product_at
-from .step_check import (
-    SAFE_FRACTION,
-    StepCheck,
-    UnstableStep,
-    UnstableStepError,
-    is_stable,
-    largest_stable,
-)
-from .step_growth import MakeStepper
 
-__all__ = ["check_stability", "check_step", "is_explicit_and_linear", "largest_explicit_step"]
+__all__ = [
+    "SAFE_FRACTION",
+    "StepCheck",
+    "UnstableStep",
+    "UnstableStepError",
+    "check_stability",
+    "check_step",
+    "is_explicit_and_linear",
+    "is_stable",
+    "largest_explicit_step",
+    "largest_stable",
+]
+
+# Log of the largest factor by which a component may grow in a run, relative to the solution; chosen
+# by hand.
+_MAX_LOG_GROWTH = math.log(2.0)
+# Fraction of the estimated largest stable step from which a run is watched by step doubling;
+# measured on the gallery.
+SAFE_FRACTION = 0.8
+_ROUNDING = 1e-10  # a value of log |R| per step up to this is a rounding error
+
+
+@dataclass(frozen=True)
+class UnstableStep:
+    """A step for which a method is not stable.
+
+    ``method``: the method's name.
+    ``dt``: the step of the run.
+    ``rate``: the rate λ with which the solution changes the component that is amplified most: an
+      eigenvalue of A, as estimated.
+    ``growth``: the factor by which a step multiplies that component.
+    ``largest``: the estimated largest stable step; 0 if there is none.
+    ``is_eigenvalue``: whether the growth follows from λ, as that of an explicit method.
+    """
+
+    method: str
+    dt: float
+    rate: complex
+    growth: float
+    largest: float
+    is_eigenvalue: bool = True
+
+    def text(self, override: str) -> str:
+        """Return an error text; ``override`` is the option with which the run is done anyway."""
+        value = self.rate
+        shown = f"{value.real:.4g}" if value.imag == 0.0 else f"{value:.4g}"
+        grown = math.exp(min(self.dt * max(value.real, 0.0), 700.0))
+        solution = "does not grow" if grown <= 1.0 else f"grows by {grown:.4g}"
+        way = f"take dt <= {_floor(self.largest)}, the largest stable step, or"
+        found = (
+            f"A has an eigenvalue of about {shown} (estimated by Arnoldi's method), whose "
+            f"component each step multiplies by {self.growth:.4g}"
+            if self.is_eigenvalue
+            else f"each step multiplies a component by about {self.growth:.4g} (estimated by "
+            "Arnoldi's method with the steps)"
+        )
+        return (
+            f"dt is {self.dt:.4g}, and {self.method} is not stable with it: {found}, where that "
+            f"of the solution {solution}; {way if self.largest > 0.0 else 'take'} an implicit "
+            f"method, or pass {override} to run all the same."
+        )
+
+
+StepCheck: TypeAlias = tuple[UnstableStep | None, bool]
+"""A description of a step if it is unstable, and whether it is below 0.8 times the estimated
+largest stable one, False without an estimate: the run is then watched by step doubling."""
+
+
+class UnstableStepError(ValueError):
+    """A step that is not stable, refused before a run.
+
+    ``unstable``: its description.
+    """
+
+    def __init__(self, unstable: UnstableStep) -> None:
+        super().__init__(unstable.text("allow_unstable=True"))
+        self.unstable = unstable
+
+    def __reduce__(self) -> tuple[type[UnstableStepError], tuple[UnstableStep]]:
+        return type(self), (self.unstable,)
+
+
+def is_stable(excess: float, dt: float, length: float, rounding: float = _ROUNDING) -> bool:
+    """Return whether a component grows by at most 2 in a run, relative to the solution.
+
+    ``excess`` is the log of its growth in a step, minus that of the solution; up to ``rounding`` it
+    counts as 0. ``length`` is that of the run.
+    """
+    return excess <= rounding or excess * length <= _MAX_LOG_GROWTH * dt
+
+
+def largest_stable(stable: Callable[[float], bool], dt: float) -> float:
+    """Return the largest stable step below ``dt``, which is not stable; 0 if there is none."""
+    good, bad = 0.5 * dt, dt
+    while not stable(good):
+        good, bad = 0.5 * good, good
+        if good <= 1e-15 * dt:
+            return 0.0
+    for _ in range(40):
+        middle = 0.5 * (good + bad)
+        good, bad = (middle, bad) if stable(middle) else (good, middle)
+    return good
+
+
+def _floor(value: float) -> str:
+    """Return a number as text, rounded down to three digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.floor(value / unit) * unit:.3g}"
+
 
 # Longest allowed step relative to the estimated largest stable one; measured on the gallery, see
 # check_step.
@@ -56,14 +157,14 @@ def _is_linear_run(integration: Integration) -> bool:
 
 
 def check_stability(
-    integration: Integration, allow_unstable: bool, make_stepper: MakeStepper | None = None
+    integration: Integration,
+    allow_unstable: bool,
+    check_imex: Callable[[Integration], StepCheck],
 ) -> bool | None:
     """Raise if a step is unstable; return whether steps have to be compared with half steps.
 
     ``allow_unstable``: do not check the step of a linear problem.
-    ``make_stepper``: ``make_stepper(integration)`` returns a function of dt that returns a stepper,
-      for the check of IMEX methods by their steps. Without it, their steps are not refused for more
-      than 20 unknowns.
+    ``check_imex``: how the step of an IMEX method is checked, see `check_imex_step`.
 
     Result: None if the explicit part of the method is known to be stable, or is not to be checked.
     Else steps are to be compared, by `StepDoubling`: True if f(t, u) = A(t) u + s(t), as far as is
@@ -79,7 +180,7 @@ def check_stability(
     if allow_unstable:
         return None
     if method.implicit:
-        unstable, is_safe = check_imex_step(integration, make_stepper)
+        unstable, is_safe = check_imex(integration)
     else:
         unstable, is_safe = check_step(integration)
     if unstable is not None:

@@ -19,7 +19,7 @@ from ...spectrum import Arnoldi
 from ...steppers.stepper import Stepper
 from ..start.integration import Integration
 from .linearity import homogeneous_product
-from .step_check import is_stable
+from .stability import is_stable
 
 __all__ = ["HomogeneousProblem", "MakeStepper", "StepGrowth", "excess_growth", "growth_of_step"]
 

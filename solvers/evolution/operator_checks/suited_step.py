@@ -12,8 +12,7 @@ from ...steppers.registry import get
 from ...steppers.stepper import Stepper
 from ..start.arguments import finite_number, setting, step_suits, suggests_step
 from ..start.integration import Integration, plan_integration
-from .stability import is_explicit_and_linear, largest_explicit_step
-from .step_check import SAFE_FRACTION
+from .stability import SAFE_FRACTION, is_explicit_and_linear, largest_explicit_step
 from .step_growth import growth_of_step
 
 __all__ = ["suited_step"]
