@@ -77,8 +77,8 @@ class GrowthBound:
         if size <= self._allowed:
             return ""
         t, t_next = step.t, step.t_next
-        zero = np.zeros_like(u)
-        if not is_linear(self._problem, t_next, zero, u, self._ranks):
+        zero, problem, ranks = np.zeros_like(u), self._problem, self._ranks
+        if not (says_linear(problem) or is_linear(problem, t_next, zero, u, ranks)):
             self._allowed = math.inf
             return ""
         self._size += (t_next - self._sampled_until) * self._largest_source(t, t_next, zero)

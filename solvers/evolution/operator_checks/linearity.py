@@ -29,7 +29,7 @@ from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper
 from ..start.integration import Integration
 
-__all__ = ["homogeneous_product", "is_imex", "is_linear", "product_at", "refuse_nonlinear"]
+__all__ = ["homogeneous_product", "is_imex", "is_linear", "refuse_nonlinear"]
 
 Function: TypeAlias = Callable[[Vector, Vector], object]  # of (u, out)
 
@@ -74,18 +74,13 @@ def _defect(
     return norm_over(ranks, after), at_end, change, right
 
 
-def product_at(problem: Any, t: float, like: Vector) -> Product:
-    """Return ``product(x, out)``, which writes A(t) x into ``out``, see `as_product`."""
-    return as_product(operator_of(problem, t), "problem.operator", like)
-
-
 def homogeneous_product(problem: Any, t: float, like: Vector) -> Product:
     """Return ``product(x, out)``, which writes A(t) x of a linear f(t, u) = A(t) u + s(t).
 
     A is the problem's operator; without one A x is f(t, x) - f(t, 0).
     """
     if has_operator(problem):
-        return product_at(problem, t, like)
+        return as_product(operator_of(problem, t), "problem.operator", like)
     at_zero = np.full_like(like, np.nan)
     problem.rhs(t, np.zeros_like(like), at_zero)
 
@@ -114,11 +109,9 @@ def is_linear(problem: Any, t: float, u: Vector, v: Vector, ranks: Ranks | None 
     -------
     bool
         Whether the sides differ by at most 1e-6 ‖A v‖ (1e-3 in single precision), apart from
-        rounding errors of f. False for an operator without a product with vectors. True, without a
-        test, for a problem that declares itself linear, see `says_linear`.
+        rounding errors of f. False for an operator without a product with vectors. Of a problem
+        that declares itself linear this is not asked, see `says_linear`.
     """
-    if says_linear(problem):
-        return True
     try:
         with np.errstate(all="ignore"):
             product = homogeneous_product(problem, t, u)

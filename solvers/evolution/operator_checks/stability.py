@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from batchkron.attributes import attribute
 
 from ...krylov.vectors.ranks import norm_over
-from ...protocols import has_operator, says_linear
+from ...products import as_product
+from ...protocols import has_operator, operator_of, says_linear
 from ...spectrum import krylov_matrix, random_start
 from ..start.integration import Integration
-from .linearity import is_imex, is_linear, product_at
+from .linearity import is_imex, is_linear
 
 __all__ = [
     "SAFE_FRACTION",
@@ -258,7 +259,8 @@ def _ritz_values(integration: Integration) -> tuple[NDArray[np.complex128], bool
     times = (begin, 0.5 * (begin + until), until) if varying else (begin,)
     problem = integration.problem
     start = random_start(u, ranks)
-    seen = [krylov_matrix(product_at(problem, t, u), start, ranks) for t in times]
+    products = (as_product(operator_of(problem, t), "problem.operator", u) for t in times)
+    seen = [krylov_matrix(product, start, ranks) for product in products]
     known = [matrix for matrix in seen if matrix is not None]
     if not known:
         return None
