@@ -22,6 +22,7 @@ from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
 from ..products import ProductHook
+from ..protocols import as_time_problem
 from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
 from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
@@ -35,7 +36,6 @@ from .operator_checks.stability import check_stability
 from .operator_checks.suited_step import suited_step
 from .result import EvolveState, EvolveStatus, Result
 from .start.arguments import OTHER_NAMES, Method, Solver, refuse_solver
-from .start.given import as_time_problem
 from .start.integration import Integration, moved_integration, plan_integration, stepper_factory
 from .start.resume import ResumeWarning
 from .stepping import Stepping
