@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from batchkron.attributes import names_meant
 from batchkron.callers import users_level
-from batchkron.keyword_hints import names_meant
 from batchkron.names import StepperName
 
 from .discretization.checks.cell_widths import check_cell_widths

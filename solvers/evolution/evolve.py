@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from batchkron.keyword_hints import names_meant
+from batchkron.attributes import names_meant
 from batchkron.operators import Operator
 from batchkron.storage import Checkpoint
 

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from batchkron.arrays import device_errors
-from batchkron.attributes import attribute
+from batchkron.attributes import attribute, names_meant
 from batchkron.callers import users_level
 from batchkron.errors import NotPhysicalError
-from batchkron.keyword_hints import names_meant
 from batchkron.storage import Checkpoint
 
 from ..krylov.vectors.ranks import any_over, ranks_of_problem

@@ -22,7 +22,6 @@ LAYERS = {
     "batchkron.log": 0,
     "batchkron.names": 0,
     "batchkron.plugins": 1,
-    "batchkron.keyword_hints": 0,
     "batchkron.config": 0,
     "batchkron.arrays": 1,
     "batchkron.datasets": 1,
