@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,22 +79,13 @@ class One:
 _ONE = One()
 
 
-@dataclass(frozen=True)
-class GivenFunction:
-    """A function of time of a user's own, which need not take arrays.
-
-    ``function``: ``function(t)`` returns a number.
-    """
-
-    function: Callable[[float], float]
-
-    def __call__(self, t: Any) -> Any:
-        """Return its value at a time, or an array of those at several times."""
-        if not np.ndim(t):
-            return float(self.function(float(t)))
-        times = np.asarray(t, np.float64)
-        values = [float(self.function(float(time))) for time in times.flat]
-        return np.array(values).reshape(times.shape)
+def _value_at(function: Callable[[float], float], t: Any) -> Any:
+    """Return a user's function of a time, or an array of its values at several times."""
+    if not np.ndim(t):
+        return float(function(float(t)))
+    times = np.asarray(t, np.float64)
+    values = [float(function(float(time))) for time in times.flat]
+    return np.array(values).reshape(times.shape)
 
 
 def is_function(value: object) -> bool:
@@ -259,7 +250,7 @@ class VectorInTime:
 
 def _in_time(function: Any) -> Any:
     """Return a function that takes arrays of times, too, as those of `batchkron.problems.time`."""
-    return function if has_attribute(function, "is_constant") else GivenFunction(function)
+    return function if has_attribute(function, "is_constant") else partial(_value_at, function)
 
 
 def _pairs(given: Any) -> Sequence[tuple[Any, Any]] | None:

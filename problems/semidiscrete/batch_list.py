@@ -1,7 +1,7 @@
 """The batch list of a sum of Kronecker products on a grid: one small product per pair of cells."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,45 +19,28 @@ Modes: TypeAlias = Sequence[ModeOperator | None]
 Ids: TypeAlias = NDArray[np.int64]
 
 
-class BatchList(NamedTuple):
-    """The products Y[outputs[b]] += (⊗_k pools[k][factor_ids[b, k]]) X[inputs[b]], b = 0 … B-1.
-
-    Parameters
-    ----------
-    pools : tuple of float64 (count, n_k, n_k)
-        For each mode the distinct small matrices.
-    factor_ids : int32 (B, dimensions)
-        Indices of the matrices in the pools.
-    inputs, outputs : int64 (B,)
-        Indices of cells of the grid; each term's entries are sorted by output, then by input.
-    term_offsets : int64 (terms + 1,)
-        Term t has the entries term_offsets[t] … term_offsets[t + 1] - 1.
-
-    Notes
-    -----
-    The first four are arguments of `batchkron.BatchedKron`. If terms have coefficients c_t, the
-    weights of the list are ``np.repeat(c, np.diff(term_offsets))``.
-    """
-
-    pools: tuple[NDArray[np.float64], ...]
-    factor_ids: NDArray[np.int32]
-    inputs: Ids
-    outputs: Ids
-    term_offsets: Ids
-
-
-def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: Degree) -> BatchList:
+def batch_list(
+    grid: SparseGrid, terms: Sequence[Modes], degree: Degree
+) -> tuple[tuple[NDArray[np.float64], ...], NDArray[np.int32], Ids, Ids, Ids]:
     """Return Σ_t ⊗_k A_(t,k), restricted to a grid, as a list of small Kronecker products.
+
+    They are Y[outputs[b]] += (⊗_k pools[k][factor_ids[b, k]]) X[inputs[b]], b = 0 … B-1.
 
     A term has one operator per axis of the grid, None for the identity. There is one entry per term
     and pair of cells that are coupled in every mode: in a mode whose operator is the identity their
     1-D cells are equal, in other modes the operator has a block for the pair.
 
+    Returns four arguments of `batchkron.BatchedKron` and offsets: for each mode the distinct small
+    matrices, (count, n_k, n_k); their indices, (B, dimensions); indices of cells of the grid,
+    inputs and outputs (B,), each term's sorted by output, then by input; and offsets, (terms + 1,):
+    term t has the entries offsets[t] … offsets[t + 1] - 1. If terms have coefficients c_t, the
+    weights of the list are ``np.repeat(c, np.diff(offsets))``.
+
     Examples
     --------
     >>> double = ModeOperator.from_dense(2 * np.eye(2), n=1)
-    >>> products = batch_list(SparseGrid.sparse([1, 1]), [(double, None)], degree=0)
-    >>> products.factor_ids.tolist(), products.inputs.tolist(), products.outputs.tolist()
+    >>> _, ids, inputs, outputs, _ = batch_list(SparseGrid.sparse([1, 1]), [(double, None)], 0)
+    >>> ids.tolist(), inputs.tolist(), outputs.tolist()
     ([[0, 0], [0, 0], [0, 0]], [0, 1, 2], [0, 1, 2])
     """
     sizes = sizes_of_degrees(degree, grid.dimensions)
@@ -77,7 +60,7 @@ def batch_list(grid: SparseGrid, terms: Sequence[Modes], degree: Degree) -> Batc
             ids = pools[axis][1][number]
             rows, columns = grid.cells[outputs[own], axis], grid.cells[inputs[own], axis]
             factor_ids[own, axis] = ids if operator is None else ids[operator.find(rows, columns)]
-    return BatchList(tuple(pool for pool, _ in pools), factor_ids, inputs, outputs, offsets)
+    return tuple(pool for pool, _ in pools), factor_ids, inputs, outputs, offsets
 
 
 def _check_term(grid: SparseGrid, modes: Modes, sizes: Sequence[int], name: str) -> None:

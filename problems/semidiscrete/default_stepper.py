@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,45 +85,42 @@ def default_stepper(
         raise ValueError(f"until is {until!r}; it must lie after t0 = {t0!r}")
     if method is not None and dt is not None:
         return StepperSettings(method, dt, until)
-    rates = [_rate(term, space, t0, until) for term in terms]
+    rates = [_rates(term, space, t0, until) for term in terms]
     for k, rate in enumerate(rates):
         if not np.isfinite(rate).all():
             raise ValueError(
                 f"terms[{k}], {term_text(terms[k])}, changes f at rates beyond the range of "
                 "float64; take other units, or smaller coefficients"
             )
+    transport, diffusion, implicit_diffusion, stiff_transport, implicit_transport = (
+        np.array(rates).reshape(-1, 5).T.tolist()
+    )
     if method is None:
-        method = "crank-nicolson" if any(rate.diffusion > 0.0 for rate in rates) else "ssp-rk3"
+        method = "crank-nicolson" if any(rate > 0.0 for rate in diffusion) else "ssp-rk3"
         method = "ark3" if any(term.stiff for term in terms) else method
     if dt is None:
         p = max(space.degrees)
-        total = sum(rate.transport for rate in rates)
+        total = sum(transport)
         if method in IMPLICIT_METHODS:
-            total += sum(rate.implicit_diffusion + rate.implicit_transport for rate in rates)
+            total += sum(map(add, implicit_diffusion, implicit_transport))
         else:
-            total += sum(rate.stiff_transport for rate in rates)
-            total += (p + 0.5) * (4.0 + 0.6 * p * p) * sum(rate.diffusion for rate in rates)
+            total += sum(stiff_transport)
+            total += (p + 0.5) * (4.0 + 0.6 * p * p) * sum(diffusion)
         dt = 0.5 / ((2 * p + 1) * total) if total > 0.0 else (until - t0) / 100.0
     return StepperSettings(method, dt, until)
 
 
-class _Rate(NamedTuple):
-    """Rates of one term, per unit of time, from which the step is chosen."""
+def _rates(
+    term: Term, space: DGSpace, t0: float, until: float
+) -> tuple[float, float, float, float, float]:
+    """Return bounds of a term's rates per unit of time, from the largest values of coefficients.
 
-    transport: float = 0.0
-    """|v| / h of a first derivative, or |c| of a term without a derivative."""
-    diffusion: float = 0.0
-    """k / h² of a second derivative, for explicit methods."""
-    implicit_diffusion: float = 0.0
-    """k / (h L) of a second derivative, with the axis's length L, for implicit methods."""
-    stiff_transport: float = 0.0
-    """|v| / h of a first derivative of a stiff term, for explicit methods."""
-    implicit_transport: float = 0.0
-    """|v| / L of a first derivative of a stiff term, for implicit methods."""
-
-
-def _rate(term: Term, space: DGSpace, t0: float, until: float) -> _Rate:
-    """Return bounds of the rates of one term, from the largest values of its coefficients."""
+    - transport: |v| / h of a first derivative, or |c| of a term without a derivative;
+    - diffusion: k / h² of a second derivative, for explicit methods;
+    - the same for implicit methods: k / (h L), with the axis's length L;
+    - transport of a stiff term: |v| / h of a first derivative, for explicit methods;
+    - the same for implicit methods: |v| / L.
+    """
     size = abs(term.scale) * float(np.max(np.abs(_time_samples(term.time, t0, until))))
     widths, lengths = [], []
     for factor in term.factors:
@@ -138,13 +135,11 @@ def _rate(term: Term, space: DGSpace, t0: float, until: float) -> _Rate:
             widths.append(axis.cell_width(level))
             lengths.append(axis.length)
     if len(widths) == 1 and term.stiff:
-        return _Rate(stiff_transport=size / widths[0], implicit_transport=size / lengths[0])
+        return 0.0, 0.0, 0.0, size / widths[0], size / lengths[0]
     if len(widths) < 2:
-        return _Rate(transport=size / (widths[0] if widths else 1.0))
-    return _Rate(
-        diffusion=size / float(np.prod(widths)),
-        implicit_diffusion=size / (min(widths) * float(np.prod(lengths[1:]))),
-    )
+        return size / (widths[0] if widths else 1.0), 0.0, 0.0, 0.0, 0.0
+    implicit_diffusion = size / (min(widths) * float(np.prod(lengths[1:])))
+    return 0.0, size / float(np.prod(widths)), implicit_diffusion, 0.0, 0.0
 
 
 def _time_samples(function: TimeFunction, t0: float, until: float) -> NDArray[np.float64]:

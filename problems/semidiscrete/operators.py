@@ -160,14 +160,13 @@ def _batch_operator(
     degree: Degree,
 ) -> BatchedKron:
     """Return the terms as a list of all coupled pairs of cells."""
-    products = batch_list(grid, modes, degree)
-    weights = np.repeat(numbers, np.diff(products.term_offsets))
+    pools, factor_ids, inputs, outputs, offsets = batch_list(grid, modes, degree)
     operator = BatchedKron(
-        products.pools,
-        products.factor_ids,
-        products.inputs,
-        products.outputs,
-        weights=weights,
+        pools,
+        factor_ids,
+        inputs,
+        outputs,
+        weights=np.repeat(numbers, np.diff(offsets)),
         num_inputs=grid.num_cells,
         num_outputs=grid.num_cells,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,9 @@ from batchkron.spec.sweeps import SweepList, SweepPart, SweepStep, SweepVector
 __all__ = ["SweepListing", "SweepSum", "identity_sum", "list_sweeps"]
 
 
-class _Share(NamedTuple):
-    """The contribution of one matrix to a sweep: ``blocks[target] += c_term A[source]``."""
-
-    matrix: int  # -1 for the identity
-    term: int  # -1 for the coefficient 1
-    source: Ids | slice
-    target: Ids | slice
+_Share: TypeAlias = tuple[int, int, Ids | slice, Ids | slice]
+"""The contribution of one matrix to a sweep, ``blocks[target] += c_term A[source]``: the matrix, -1
+for the identity; the term, -1 for the coefficient 1; source and target."""
 
 
 class SweepSum(NamedTuple):
@@ -37,11 +33,11 @@ class SweepSum(NamedTuple):
 
     def blocks(self, spec: SweepSpec) -> Array:
         """Return the blocks of the sum, (number, *size), perhaps one matrix's own array."""
-        if len(self.shares) == 1 and self.shares[0].matrix >= 0:  # all blocks are this matrix's
+        if len(self.shares) == 1 and self.shares[0][0] >= 0:  # all blocks are this matrix's
             return self._scaled(self.shares[0], spec)
         result = np.zeros((self.number, *self.size), spec.dtype)
         for share in self.shares:
-            result[share.target] += self._scaled(share, spec)
+            result[share[-1]] += self._scaled(share, spec)
         return result
 
     def linked(
@@ -52,27 +48,27 @@ class SweepSum(NamedTuple):
         ``places`` has, for some matrices, where the entries of their blocks are, (count, n, n).
         Raises ValueError if the sum has other matrices, too.
         """
-        if all(share.matrix not in places for share in self.shares):
+        if all(matrix not in places for matrix, *_ in self.shares):
             return None
         if len(self.shares) > 1:
             raise ValueError("a sweep has the sum of a linked 1-D operator and another one")
-        share = self.shares[0]
-        scale = 1 if share.term < 0 else spec.coefficients[share.term]
-        return places[share.matrix][share.source], scale
+        ((matrix, term, source, _),) = self.shares
+        return places[matrix][source], 1 if term < 0 else spec.coefficients[term]
 
     def _scaled(self, share: _Share, spec: SweepSpec) -> Array:
         """Return the blocks that a share adds, (entries, n, n)."""
-        if share.matrix < 0:
+        matrix, term, source, _ = share
+        if matrix < 0:
             found = np.eye(*self.size, dtype=spec.dtype)
         else:
-            found = spec.matrices[share.matrix].blocks[share.source]
-        scale = 1 if share.term < 0 else spec.coefficients[share.term]
+            found = spec.matrices[matrix].blocks[source]
+        scale = 1 if term < 0 else spec.coefficients[term]
         return found if scale == 1 else found * scale  # saves a copy in each update
 
 
 def identity_sum(size: int) -> SweepSum:
     """Return a sum that is one identity matrix."""
-    return SweepSum(1, (size, size), (_Share(-1, -1, slice(None), slice(None)),))
+    return SweepSum(1, (size, size), ((-1, -1, slice(None), slice(None)),))
 
 
 def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
@@ -83,7 +79,7 @@ def _share(matrix: int, term: int, places: Ids, used: Ids) -> _Share:
     """
     found = np.minimum(np.searchsorted(used, places), len(used) - 1)
     source = np.flatnonzero(used[found] == places)
-    return _Share(matrix, term, _range(source, len(places)), _range(found[source], len(used)))
+    return matrix, term, _range(source, len(places)), _range(found[source], len(used))
 
 
 def _range(chosen: Ids, count: int) -> Ids | slice:
@@ -106,14 +102,6 @@ def _places(cells: Ids) -> Ids:
     return table
 
 
-class _Vector(NamedTuple):
-    """A vector between sweeps: its number, its cells, and the end of its memory, in blocks."""
-
-    number: int
-    cells: Ids
-    stop: int = 0
-
-
 class SweepListing:
     """The sum of an operator's terms as a list of sweeps.
 
@@ -132,15 +120,17 @@ class SweepListing:
         self._steps: list[SweepStep] = []
         self._sums: list[SweepSum] = []
         self._sizes = list(zip(spec.sizes, spec.given, strict=True))
-        self._emit(stage, _Vector(0, cells), _Vector(1, cells), 0, False)
+        self._emit(stage, 0, 1, 0, False)
         if spec.plus_identity:
             self._add_identity()
         lists = tuple(self._vectors), tuple(self._steps)
         self.sweeps = SweepList(spec.sizes, spec.given, *lists, spec.dtype)
         self.sums, self.cells = tuple(self._sums), tuple(self._cells)
 
-    def _emit(self, stage: Stage, x: _Vector, y: _Vector, free: int, adds: bool) -> None:
-        """Append the steps of a stage from x to y; scratch memory is free from block `free` on.
+    def _emit(self, stage: Stage, x: int, y: int, free: int, adds: bool) -> None:
+        """Append the steps of a stage from the vector with number x to that with number y.
+
+        Scratch memory is free from block `free` on.
 
         All sweeps that read x itself go into one step at the end, together with the last lower
         part: that step then writes each block of y only once.
@@ -148,7 +138,7 @@ class SweepListing:
         for sweep, rest in stage.uppers:
             between = self._between(rest.needed, free)
             self._append(between, False, [self._part(sweep, x, between)])
-            self._emit(rest, between, y, between.stop, adds)
+            self._emit(rest, between, y, self._end(between), adds)
             adds = True
         for lower in stage.lowers[:-1]:
             self._append(y, adds, [self._lower(*lower, x, y, free)])
@@ -158,20 +148,25 @@ class SweepListing:
         if parts:
             self._append(y, adds, parts)
 
-    def _lower(self, sweep: Sweep, rest: Stage, x: _Vector, y: _Vector, free: int) -> SweepPart:
+    def _lower(self, sweep: Sweep, rest: Stage, x: int, y: int, free: int) -> SweepPart:
         """Append the steps that compute the input of a lower part, and return that part."""
         between = self._between(rest.made, free)
-        self._emit(rest, x, between, between.stop, False)
+        self._emit(rest, x, between, self._end(between), False)
         return self._part(sweep, between, y)
 
-    def _between(self, cells: Array, free: int) -> _Vector:
-        """Return a new vector in the scratch memory, with the marked cells."""
+    def _between(self, cells: Array, free: int) -> int:
+        """Return the number of a new vector in the scratch memory, with the marked cells."""
         chosen = np.flatnonzero(cells)
         self._vectors.append(SweepVector(free, len(chosen)))
         self._cells.append(chosen)
-        return _Vector(len(self._vectors) - 1, chosen, free + len(chosen))
+        return len(self._vectors) - 1
 
-    def _part(self, sweep: Sweep, source: _Vector, target: _Vector) -> SweepPart:
+    def _end(self, vector: int) -> int:
+        """Return the end of a vector's scratch memory, in blocks."""
+        start, blocks = self._vectors[vector]
+        return start + blocks
+
+    def _part(self, sweep: Sweep, source: int, target: int) -> SweepPart:
         edges, size = sweep.edges, self._sizes[sweep.mode]
         used, ids = _ranks(edges.blocks)
         shares = [
@@ -179,14 +174,15 @@ class SweepListing:
             for (matrix, term), place in zip(sweep.pairs, sweep.places, strict=True)
         ]
         self._sums.append(SweepSum(len(used), size, tuple(shares)))
-        counts = np.bincount(edges.outputs, minlength=target.cells[-1] + 1)[target.cells]
+        cells = self._cells[target]
+        counts = np.bincount(edges.outputs, minlength=cells[-1] + 1)[cells]
         return SweepPart(
-            source.number,
+            source,
             sweep.mode,
             len(used),
             narrow(np.concatenate(([0], np.cumsum(counts)))),
             ids,
-            _places(source.cells)[edges.inputs],
+            _places(self._cells[source])[edges.inputs],
         )
 
     def _add_identity(self) -> None:
@@ -197,8 +193,8 @@ class SweepListing:
                 return
         self._steps.append(SweepStep(1, False, (), adds_x=True))
 
-    def _append(self, target: _Vector, adds: bool, parts: Sequence[SweepPart]) -> None:
-        self._steps.append(SweepStep(target.number, adds, tuple(parts)))
+    def _append(self, target: int, adds: bool, parts: Sequence[SweepPart]) -> None:
+        self._steps.append(SweepStep(target, adds, tuple(parts)))
 
 
 def list_sweeps(spec: SweepSpec) -> tuple[SweepListing, Ids]:

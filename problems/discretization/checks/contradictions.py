@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,11 @@ _ZERO_FLOW = 1e-12  # a coefficient at an end that counts as zero, as sin π is 
 _NEGLIGIBLE = 1e-6  # difference of a solution from its data, such as the tail of a pulse
 _NEGLIGIBLE_SLOPE = 1e-5  # difference of a slope times the axis's length, relative to the values
 MAX_MISMATCH = 0.1  # difference of values at an end from which exact cannot be a solution
+
+_Mismatch: TypeAlias = tuple[object, float, bool, str]
+"""A contradiction at an end of an axis: the key of the condition or end, of which the worst one is
+reported; the difference relative to the largest value of the solution or flux; whether it is an
+error if that exceeds `MAX_MISMATCH`; and what is wrong and what to do."""
 
 
 def check_periodic_coefficients(pde: Statement) -> None:
@@ -172,17 +177,16 @@ def contradictions_of_exact(
     """
     if not pde.exact and pde.exact_function is None:
         return []
-    found: dict[object, _Mismatch] = {}
+    found: dict[object, tuple[float, str]] = {}
     for t in (*times, *later):
         with np.errstate(all="ignore"):  # values at the ends may be infinite
             mismatches = [m for axis in pde.axes for m in _mismatches(pde, axis, t)]
-        for mismatch in mismatches:
-            if mismatch.fatal and t in times and mismatch.relative > MAX_MISMATCH:
-                raise ValueError(f"{mismatch.text}. {mismatch.advice}")
-            key = mismatch.place
-            if key not in found or mismatch.relative > found[key].relative:
-                found[key] = mismatch
-    texts = [f"{mismatch.text}. {mismatch.advice}" for mismatch in found.values()]
+        for place, relative, fatal, text in mismatches:
+            if fatal and t in times and relative > MAX_MISMATCH:
+                raise ValueError(text)
+            if place not in found or relative > found[place][0]:
+                found[place] = relative, text
+    texts = [text for _, text in found.values()]
     return list(dict.fromkeys([*texts, *_initial_far_from_exact(pde)]))
 
 
@@ -220,23 +224,6 @@ def _initial_far_from_exact(pde: Statement) -> Iterator[str]:
         )
 
 
-class _Mismatch(NamedTuple):
-    """A contradiction at an end of an axis.
-
-    ``place``: key of the condition or end; of several contradictions with one key the worst is
-      reported.
-    ``relative``: the difference relative to the largest value of the solution or flux.
-    ``fatal``: whether it is an error if ``relative`` exceeds `MAX_MISMATCH`.
-    ``text``, ``advice``: what is wrong, and what to do.
-    """
-
-    place: object
-    relative: float
-    fatal: bool
-    text: str
-    advice: str
-
-
 def _mismatches(pde: Statement, axis: Axis, t: float) -> Iterator[_Mismatch]:
     """Yield the contradictions at the ends of one axis at one time."""
     values = exact_on_lines(pde, axis, t, sample_points(axis, LEVEL, 0))
@@ -259,12 +246,12 @@ def _mismatches(pde: Statement, axis: Axis, t: float) -> Iterator[_Mismatch]:
             relative = float(off[worst]) / size
             if relative > _NEGLIGIBLE:
                 name = type(condition).__name__
-                yield _Mismatch(
+                yield (
                     (axis, side, id(condition)),
                     relative,
                     True,
                     f"exact is {values[worst, -k, -k]:.6g} {where}, where {name} gives "
-                    f"{given[worst]:.6g}: off by {relative:.1e} of its largest value",
+                    f"{given[worst]:.6g}: off by {relative:.1e} of its largest value. "
                     f"The run goes to another solution; {_data_of_exact(pde, f'{name}(')}",
                 )
         ends = pde.boundary[axis][k]
@@ -297,7 +284,7 @@ def _jumps(
             f"exact is {low:.6g} at the left and {high:.6g} at the right end of the periodic axis "
             f"{axis.name!r}, t = {t:.6g}: a jump of {relative:.1e} of its largest value"
         )
-        yield _Mismatch((axis, "jump"), relative, True, text, advice)
+        yield (axis, "jump"), relative, True, f"{text}. {advice}"
         return
     if not _has_second(pde, axis):
         return
@@ -313,7 +300,7 @@ def _jumps(
             f"right end of the periodic axis {axis.name!r}, t = {t:.6g}, and the terms have second "
             "derivatives"
         )
-        yield _Mismatch((axis, "kink"), relative, False, text, advice)
+        yield (axis, "kink"), relative, False, f"{text}. {advice}"
 
 
 def _is_periodic(pde: Statement, axis: Axis, size: float, t: float) -> bool:
@@ -390,13 +377,12 @@ def _fluxes(
         advice = _data_of_exact(pde, own)
         if isinstance(condition, NoFlux):
             advice = "give an exact solution without a flux there, or the end another condition"
-        yield _Mismatch(
+        yield (
             (axis, side),
             float(abs(total[worst]) / scale[worst]),
             False,
             f"exact has a flux that differs by {total[worst]:.6g} from that which the boundary "
-            f"gives {where}",
-            f"The run goes to another solution; {advice}",
+            f"gives {where}. The run goes to another solution; {advice}",
         )
 
 

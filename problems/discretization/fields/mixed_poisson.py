@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache, reduce
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,28 +41,16 @@ _Component: TypeAlias = tuple[KroneckerProduct, Values, Values]
 a given background; and that of the density 1."""
 
 
-class _AxisSolution(NamedTuple):
-    """Matrices of one axis, in orthonormal nodal functions of the finest cells.
-
-    ``eigenvalues`` (ndarray, shape (cells n,), float64): those of S; exactly 0 for the constants of
-      a periodic axis.
-    ``vectors`` (ndarray, shape (cells n, cells n), float64): the eigenvectors as columns.
-    ``field`` (ndarray, shape (cells (n + 1), cells n), float64): M⁻¹ Kᵀ times the eigenvectors,
-      with functions of degree p + 1.
-    ``source`` (ndarray, shape (2, cells n), float64): what potentials 1 at the lower and at the
-      upper end add to ρ, times the vectors.
-    ``of_ends`` (ndarray, shape (cells (n + 1), 2), float64): and what they add to the field.
-    """
-
-    eigenvalues: Values
-    vectors: Values
-    field: Values
-    source: Values
-    of_ends: Values
-
-
 @lru_cache(maxsize=16)
-def _axis_solution(length: float, level: int, degree: int, periodic: bool) -> _AxisSolution:
+def _axis_solution(length: float, level: int, degree: int, periodic: bool) -> tuple[Values, ...]:
+    """Return matrices of one axis, in orthonormal nodal functions of the finest cells.
+
+    They are the eigenvalues of S, (cells n,), exactly 0 for the constants of a periodic axis; the
+    eigenvectors as columns, (cells n, cells n); the field, M⁻¹ Kᵀ times the eigenvectors, with
+    functions of degree p + 1, (cells (n + 1), cells n); what potentials 1 at the lower and at the
+    upper end add to ρ, times the vectors, (2, cells n); and what they add to the field, (cells
+    (n + 1), 2).
+    """
     width = length / (1 << level)
     shapes = _continuous(level, degree + 1, width, periodic)  # (functions, cells, degree + 2)
     nodes, weights = gauss_rule(degree + 2)
@@ -77,7 +65,7 @@ def _axis_solution(length: float, level: int, degree: int, periodic: bool) -> _A
     eigenvalues, vectors = eigh(0.5 * (stiffness + stiffness.T))
     if periodic:
         eigenvalues[0] = 0.0
-    return _AxisSolution(
+    return (
         eigenvalues,
         vectors,
         functions.T @ from_phi @ vectors,
@@ -157,24 +145,29 @@ class MixedPoisson:
         self._axes, self._levels, self._degree = tuple(axes), tuple(levels), degree
         self._device, self._background = device, background
         self._potential = [np.array(own) for own in potential]
-        self._parts = [
+        parts = [
             _axis_solution(axis.length, level, degree, own)
             for axis, level, own in zip(axes, levels, periodic, strict=True)
         ]
+        eigenvalues, self._vectors, self._fields, self._sources, self._of_ends = zip(
+            *parts, strict=True
+        )
         self._forward = self._placed([
-            part.vectors.T @ to_nodal(np.eye(len(part.vectors)), level, degree)
-            for part, level in zip(self._parts, levels, strict=True)
+            own.T @ to_nodal(np.eye(len(own)), level, degree)
+            for own, level in zip(self._vectors, levels, strict=True)
         ])  # fmt: skip
-        total = reduce(np.add.outer, [part.eigenvalues for part in self._parts])
+        total = reduce(np.add.outer, eigenvalues)
         self._is_neutral = all(periodic)  # then constants of the density have no effect
         if self._is_neutral:
             total[(0,) * len(axes)] = np.inf
         self._inverse = on_device((1.0 / total).ravel(), device)
-        rows = list(zip(self._parts, axes, levels, points, strict=True))
+        rows = list(zip(axes, levels, points, strict=True))
+        density = [_values(axis, level, degree, at) for axis, level, at in rows]
+        field = [_values(axis, level, degree + 1, at) for axis, level, at in rows]
         self._at_points = self._components(
-            [_values(axis, level, degree, at) @ part.vectors for part, axis, level, at in rows],
-            [_values(axis, level, degree + 1, at) @ part.field for part, axis, level, at in rows],
-            [_values(axis, level, degree + 1, at) @ part.of_ends for part, axis, level, at in rows],
+            list(map(np.matmul, density, self._vectors)),
+            list(map(np.matmul, field, self._fields)),
+            list(map(np.matmul, field, self._of_ends)),
         )
 
     def __call__(self, density: Values) -> list[Values]:
@@ -207,12 +200,12 @@ class MixedPoisson:
     @cached_property
     def _by_coefficients(self) -> list[_Component]:
         plain, along, ends, n = [], [], [], self._degree + 1
-        for part, level in zip(self._parts, self._levels, strict=True):
-            wide = np.zeros((1 << level, n + 1, len(part.vectors)))
-            wide[:, :n] = part.vectors.reshape(1 << level, n, -1)
-            plain.append(to_hierarchical(wide.reshape(-1, len(part.vectors)), level, n))
-            along.append(to_hierarchical(part.field, level, n))
-            ends.append(to_hierarchical(part.of_ends, level, n))
+        for k, (vectors, level) in enumerate(zip(self._vectors, self._levels, strict=True)):
+            wide = np.zeros((1 << level, n + 1, len(vectors)))
+            wide[:, :n] = vectors.reshape(1 << level, n, -1)
+            plain.append(to_hierarchical(wide.reshape(-1, len(vectors)), level, n))
+            along.append(to_hierarchical(self._fields[k], level, n))
+            ends.append(to_hierarchical(self._of_ends[k], level, n))
         return self._components(plain, along, ends)
 
     def _components(
@@ -222,11 +215,11 @@ class MixedPoisson:
 
         These are of φ, of the field along the axis, and of the field by the potential at its ends.
         """
-        ones = [part.vectors.T @ _one(axis, len(part.vectors) // (self._degree + 1), self._degree)
-                for part, axis in zip(self._parts, self._axes, strict=True)]  # fmt: skip
+        ones = [vectors.T @ _one(axis, len(vectors) // (self._degree + 1), self._degree)
+                for vectors, axis in zip(self._vectors, self._axes, strict=True)]  # fmt: skip
         source = sum(
-            _outer([own @ part.source if j == k else one for j, one in enumerate(ones)])
-            for k, (own, part) in enumerate(zip(self._potential, self._parts, strict=True))
+            _outer([own @ added if j == k else one for j, one in enumerate(ones)])
+            for k, (own, added) in enumerate(zip(self._potential, self._sources, strict=True))
         )
         by_potential = on_device(source, self._device) * self._inverse
         by_one = on_device(_outer(ones), self._device) * self._inverse
@@ -245,8 +238,8 @@ class MixedPoisson:
     @cached_property
     def _mean(self) -> Values:
         """The vector whose product with a density is its mean over all positions."""
-        first = [np.eye(1, len(part.vectors))[0] / axis.length**0.5
-                 for part, axis in zip(self._parts, self._axes, strict=True)]  # fmt: skip
+        first = [np.eye(1, len(vectors))[0] / axis.length**0.5
+                 for vectors, axis in zip(self._vectors, self._axes, strict=True)]  # fmt: skip
         return on_device(_outer(first), self._device)
 
     def _placed(self, factors: Sequence[Values]) -> KroneckerProduct:

@@ -44,12 +44,11 @@ def restricted_sum(grid, terms, n):
 
 def summed(products, num_cells):
     """The dense operator that a batch list stands for, product by product."""
-    size = np.prod([pool.shape[1] for pool in products.pools])
+    pools, factor_ids, inputs, outputs, _ = products
+    size = np.prod([pool.shape[1] for pool in pools])
     dense = np.zeros((num_cells, size, num_cells, size))
-    for ids, source, target in zip(
-        products.factor_ids, products.inputs, products.outputs, strict=True
-    ):
-        factors = [pool[i] for pool, i in zip(products.pools, ids, strict=True)]
+    for ids, source, target in zip(factor_ids, inputs, outputs, strict=True):
+        factors = [pool[i] for pool, i in zip(pools, ids, strict=True)]
         dense[target, :, source, :] += reduce(np.kron, factors)
     return dense.reshape(num_cells * size, num_cells * size)
 
@@ -110,10 +109,10 @@ def test_only_coupled_pairs_are_listed_once_and_in_order():
     grid = SparseGrid.sparse([4, 4])
     made = operators(grid.levels, 1)
     terms = [(made[0][0], None), (made[0][2], made[1][0]), (None, made[1][1])]
-    products = batch_list(grid, terms, 1)
+    _, factor_ids, inputs, outputs, offsets = batch_list(grid, terms, 1)
     for number, modes in enumerate(terms):
-        own = slice(products.term_offsets[number], products.term_offsets[number + 1])
-        listed = list(zip(products.outputs[own], products.inputs[own], strict=True))
+        own = slice(offsets[number], offsets[number + 1])
+        listed = list(zip(outputs[own], inputs[own], strict=True))
         coupled = [
             (output, source)
             for output, row in enumerate(grid.cells)
@@ -126,20 +125,20 @@ def test_only_coupled_pairs_are_listed_once_and_in_order():
             )
         ]
         assert listed == coupled
-    assert products.term_offsets[-1] == products.inputs.size == len(products.factor_ids)
+    assert offsets[-1] == inputs.size == len(factor_ids)
 
 
 def test_pools_hold_every_matrix_once():
     grid = SparseGrid.sparse([3, 3])
     (first, *_), (second, *_) = operators(grid.levels, 2)
     copy = ModeOperator(first.cells, first.n, first.rows, first.columns, first.blocks)
-    products = batch_list(grid, [(first, None), (copy, second)], 2)
-    for pool in products.pools:
+    pools, *_ = batch_list(grid, [(first, None), (copy, second)], 2)
+    for pool in pools:
         assert len(np.unique(pool.reshape(len(pool), -1), axis=0)) == len(pool)
-    alone = batch_list(grid, [(first, None)], 2)
-    assert products.pools[0].shape == alone.pools[0].shape
-    assert alone.pools[1].shape == (1, 3, 3)
-    np.testing.assert_array_equal(alone.pools[1][0], np.eye(3))
+    alone, *_ = batch_list(grid, [(first, None)], 2)
+    assert pools[0].shape == alone[0].shape
+    assert alone[1].shape == (1, 3, 3)
+    np.testing.assert_array_equal(alone[1][0], np.eye(3))
 
 
 def test_small_chunks_give_the_same_list(monkeypatch):
@@ -150,8 +149,8 @@ def test_small_chunks_give_the_same_list(monkeypatch):
     for chunk in (1, 7, 1000):
         monkeypatch.setattr("batchkron.operators.coupled_pairs._CHUNK", chunk)
         pieces = batch_list(grid, terms, 1)
-        for name in ("factor_ids", "inputs", "outputs"):
-            np.testing.assert_array_equal(getattr(pieces, name), getattr(whole, name))
+        for found, expected in zip(pieces[1:4], whole[1:4], strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_the_list_goes_into_the_batched_operator():
@@ -160,14 +159,11 @@ def test_the_list_goes_into_the_batched_operator():
     grid = SparseGrid.sparse([3, 3])
     made = operators(grid.levels, 2)
     terms = [(made[0][0], None), (None, made[1][0]), (made[0][2], made[1][2])]
-    products = batch_list(grid, terms, 2)
+    *products, offsets = batch_list(grid, terms, 2)
     coefficients = np.array([0.5, -2.0, 3.0])
     operator = BatchedKron(
-        products.pools,
-        products.factor_ids,
-        products.inputs,
-        products.outputs,
-        weights=np.repeat(coefficients, np.diff(products.term_offsets)),
+        *products,
+        weights=np.repeat(coefficients, np.diff(offsets)),
         num_inputs=grid.num_cells,
         num_outputs=grid.num_cells,
     )
@@ -184,21 +180,21 @@ def test_zero_operators_and_no_terms_give_empty_lists():
     grid = SparseGrid.sparse([2, 2])
     zero = ModeOperator.from_dense(np.zeros((8, 8)), 2)
     for terms in ([(zero, None)], [(zero, zero)], []):
-        products = batch_list(grid, terms, 1)
-        assert products.inputs.size == 0
-        assert products.factor_ids.shape == (0, 2)
-        assert all(pool.shape[1:] == (2, 2) for pool in products.pools)
+        pools, factor_ids, inputs, *_ = batch_list(grid, terms, 1)
+        assert inputs.size == 0
+        assert factor_ids.shape == (0, 2)
+        assert all(pool.shape[1:] == (2, 2) for pool in pools)
 
 
 def test_forty_axes():
     grid = SparseGrid.sparse([1] * 40)
     advection = ModeOperator.from_nodal(div_matrix(Axis("x", 0, 1), 1, 0), 0)
-    products = batch_list(grid, [(*[None] * 39, advection)], 0)
+    _, _, inputs, outputs, _ = batch_list(grid, [(*[None] * 39, advection)], 0)
     expected = {(cell, cell) for cell in range(1, 41)} - {(1, 1)}
-    assert set(zip(products.outputs.tolist(), products.inputs.tolist(), strict=True)) <= (
+    assert set(zip(outputs.tolist(), inputs.tolist(), strict=True)) <= (
         expected | {(0, 0), (0, 1), (1, 0), (1, 1)}
     )
-    assert products.inputs.size == advection.rows.size + np.count_nonzero(
+    assert inputs.size == advection.rows.size + np.count_nonzero(
         (grid.cells[:, 39] == 0) & (grid.cells[:, :39].any(axis=1))
     ) * np.count_nonzero((advection.rows == 0) & (advection.columns == 0))
 
