@@ -6,7 +6,7 @@ import operator as standard
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,18 +55,11 @@ class ValidationReport:
         return self.max_error_over_bound <= 1
 
 
-class Ways(NamedTuple):
-    """Functions that apply an operator to blocks of one or several vectors, as NumPy arrays.
-
-    ``apply``: maps x (..., *batch_shape, num_inputs, ΠQ) to A x.
-    ``accumulate``: ``accumulate(x, y, alpha)`` returns y + alpha A x; it may overwrite y.
-    ``transpose``: maps w (..., *batch_shape, num_outputs, ΠP) to A^T w.
-    """
-
-    apply: Callable[[Array], Array]
-    accumulate: Callable[[Array, Array, complex], Array]
-    transpose: Callable[[Array], Array]
-
+Apply: TypeAlias = Callable[[Array], Array]
+Ways: TypeAlias = tuple[Apply, Callable[[Array, Array, complex], Array], Apply]
+"""Functions that apply an operator to blocks of one or several vectors, as NumPy arrays: x (...,
+*batch_shape, num_inputs, ΠQ) to A x; ``accumulate(x, y, alpha)``, which returns y + alpha A x and
+may overwrite y; and w (..., *batch_shape, num_outputs, ΠP) to A^T w."""
 
 # A x, and |A| |x| with absolute values in all sums, (vectors, systems, rows, ΠP), in the blocks
 # that are compared; the input blocks that products read, ascending; A^T w and |A^T| |w| in these.
@@ -93,11 +86,11 @@ def ways_to_apply(op: Operator, inputs: tuple[int, int], outputs: tuple[int, int
         sum_ = op.accumulate(given(op, x), given(op, y), alpha=alpha)
         return to_host(sum_, "y").reshape(y.shape)
 
-    return Ways(lambda x: apply(op, x, outputs), accumulate, lambda w: apply(op.T, w, inputs))
+    return lambda x: apply(op, x, outputs), accumulate, lambda w: apply(op.T, w, inputs)
 
 
 def validate_batch(
-    spec: BatchSpec, compared: Ways | Callable[[Array], Array], samples: int | None, seed: int
+    spec: BatchSpec, compared: Ways | Apply, samples: int | None, seed: int
 ) -> ValidationReport:
     """Compare an operator with the dense products of its batch list, see `validate_blocks`."""
     rows = chosen_blocks(spec.num_outputs, samples, seed)
@@ -134,7 +127,7 @@ def _ending_in(spec: BatchSpec, rows: Ids) -> BatchSpec:
 
 def validate_blocks(
     spec: BatchSpec,
-    compared: Ways | Callable[[Array], Array],
+    compared: Ways | Apply,
     rows: Ids,
     num_outputs: int,
     seed: int,
@@ -160,8 +153,8 @@ def validate_blocks(
     w[:, :, rows] = _random(rng, spec, len(rows), spec.output_size)
     dense = _dense_products(spec, x, w[:, :, rows])
     found = [*_forward(spec, compared, rows, dense, x, w)]
-    if isinstance(compared, Ways):
-        found += [*_transposed(spec, compared, dense, w)]
+    if isinstance(compared, tuple):
+        found += [*_transposed(spec, compared[-1], dense, w)]
     ratios = [ratio for _, _, ratio in found]
     return ValidationReport(
         len(rows),
@@ -205,7 +198,7 @@ def _dense_products(spec: BatchSpec, x: Array, w: Array) -> _Dense:
 
 def _forward(
     spec: BatchSpec,
-    compared: Ways | Callable[[Array], Array],
+    compared: Ways | Apply,
     rows: Ids,
     dense: _Dense,
     x: Array,
@@ -219,10 +212,10 @@ def _forward(
         y = y.reshape(*expected.shape[:-2], w.shape[-2], w.shape[-1])
         return _compare(worst, y[..., rows, :], expected, size, steps + more, counts)
 
-    apply = compared.apply if isinstance(compared, Ways) else compared
+    apply = compared[0] if isinstance(compared, tuple) else compared
     product, size = dense[0]
     yield difference("A x", apply(_shaped(spec, x[0])), product[0], size[0], 0)
-    if not isinstance(compared, Ways):
+    if not isinstance(compared, tuple):
         return
     yield difference("A X", apply(_shaped(spec, x)), product, size, 0)
     alpha = _COMPLEX_ALPHA if spec.dtype.kind == "c" else _REAL_ALPHA
@@ -231,20 +224,20 @@ def _forward(
         ("y + alpha A x", alpha, 0),
         ("Y + alpha A X", alpha, slice(None)),
     ):
-        y = compared.accumulate(_shaped(spec, x[at]), _shaped(spec, w[at].copy()), factor)
+        y = compared[1](_shaped(spec, x[at]), _shaped(spec, w[at].copy()), factor)
         before = w[at][..., rows, :]
         expected = before + spec.dtype.type(factor) * product[at]
         yield difference(worst, y, expected, np.abs(before) + abs(factor) * size[at], 2)
 
 
-def _transposed(spec: BatchSpec, ways: Ways, dense: _Dense, w: Array) -> Iterator[_Difference]:
+def _transposed(spec: BatchSpec, apply: Apply, dense: _Dense, w: Array) -> Iterator[_Difference]:
     """Compare A^T w, which is zero in blocks that no product reads."""
     _, inputs, products = dense
     counts = np.bincount(np.searchsorted(inputs, spec.inputs), minlength=len(inputs))
     steps = sum(pool.shape[2] for pool in spec.pools) + len(spec.pools) + 2
     for worst, at in (("A^T x", 0), ("A^T X", slice(None))):
         expected, size = (each[at] for each in products)
-        z = ways.transpose(_shaped(spec, w[at]))
+        z = apply(_shaped(spec, w[at]))
         z = z.reshape(*expected.shape[:-2], spec.num_inputs, spec.input_size)
         yield _compare(worst, z[..., inputs, :], expected, size, steps, counts)
         z[..., inputs, :] = 0

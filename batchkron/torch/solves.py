@@ -381,7 +381,7 @@ def _run_powers(matrices: Tensor) -> Tensor:
     """Return integers p, as floats, for which 2^-p exp(A) have entries near 1."""
     found = matrices.new_zeros(matrices.shape[:-2], dtype=torch.float64)
     if matrices.numel() and not float(matrices.abs().sum(-2).amax()) <= _MAX_BITS * math.log(2):
-        power = scaled_exponential(view(matrices.cpu()), 1.0).power.max(axis=-1)
+        power = scaled_exponential(view(matrices.cpu()), 1.0)[1].max(axis=-1)
         found.copy_(torch.from_numpy(np.where(abs(power) <= _MAX_BITS, 0.0, power)))
     return found
 

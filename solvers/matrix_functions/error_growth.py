@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,15 +18,6 @@ _RTOL = 0.1  # with which perturbations are propagated
 # Errors of a segment are added at its beginning and its end: it is at most this part of the time,
 # and the solution grows by at most this factor in it; chosen by hand.
 _MAX_SEGMENT, _MAX_GROWTH = 0.125, 30.0
-
-
-class _Piece(NamedTuple):
-    """Substeps of w' = (A - shift) w from a time on, where w is w_true exp(-scale)."""
-
-    begin: float
-    shift: complex
-    scale: float
-    substeps: list[Substep]
 
 
 class ErrorGrowth:
@@ -47,24 +37,24 @@ class ErrorGrowth:
 
     def __init__(self, end: float) -> None:
         self._end = end
-        self._pieces: list[_Piece] = []
+        # substeps of w' = (A - shift) w, with their begin, shift and scale: w is w_true exp(-scale)
+        self._pieces: list[tuple[float, complex, float, Sequence[Substep]]] = []
 
     def add(self, begin: float, shift: complex, scale: float, substeps: Sequence[Substep]) -> None:
         """Add a piece of substeps of w' = (A - shift) w, at first w = w_true e^-scale."""
-        self._pieces.append(_Piece(begin, shift, scale, list(substeps)))
+        self._pieces.append((begin, shift, scale, list(substeps)))
 
     def bound(self, inherited: float = 0.0) -> float:
         """Return the logarithm of a bound of the error, by the largest rate that has been seen.
 
         ``inherited`` is the length of an error at the beginning.
         """
-        rates = [s.abscissa + p.shift.real for p in self._pieces for s in p.substeps]
-        rate, begin = max(rates), self._pieces[0].begin
-        logs = [_log(inherited) + rate * (self._end - begin)]
-        for piece in self._pieces:
-            left, scale = self._end - piece.begin, piece.scale
-            for step in piece.substeps:
-                after = scale + piece.shift.real * step.tau
+        rate = max(s.abscissa + shift.real for _, shift, _, own in self._pieces for s in own)
+        logs = [_log(inherited) + rate * (self._end - self._pieces[0][0])]
+        for begin, shift, scale, substeps in self._pieces:
+            left = self._end - begin
+            for step in substeps:
+                after = scale + shift.real * step.tau
                 grown = max(scale + rate * left, after + rate * (left - step.tau))
                 logs.append(_log(step.error) + grown)
                 logs.append(_log(step.late) + after + rate * (left - step.tau))
@@ -91,32 +81,32 @@ class ErrorGrowth:
         """
         rng = np.random.default_rng(0)
         errors = _random(rng, like, inherited)
-        out, scale = array_module(like).empty_like(like), self._pieces[0].scale
-        for piece in self._pieces:
-            errors *= errors.dtype.type(math.exp(min(scale - piece.scale, 700.0)))
-            scale = piece.scale
+        out, scale = array_module(like).empty_like(like), self._pieces[0][2]
+        for _, shift, first_scale, substeps in self._pieces:
+            errors *= errors.dtype.type(math.exp(min(scale - first_scale, 700.0)))
+            scale = first_scale
 
-            def shifted(x: Vector, y: Vector, shift: complex = piece.shift) -> None:
+            def shifted(x: Vector, y: Vector, shift: complex = shift) -> None:
                 multiply(x, shift, y)
 
-            for own in self._segments(piece):
+            for own in self._segments(substeps):
                 first = own[0].length
                 # what is made later grows for a shorter time: w's growth is taken off
                 early = math.hypot(*(s.error / max(1.0, s.length / first) for s in own))
                 errors += _random(rng, like, early)
                 time = sum(step.tau for step in own)
-                scale += piece.shift.real * time
+                scale += shift.real * time
                 if not phi.solve(shifted, [errors], time, out, rtol=_RTOL).converged:
                     return math.inf
                 errors, out = out, errors
                 errors += _random(rng, like, math.hypot(*(max(s.error, s.late) for s in own)))
         return _log(norm(errors)) + scale
 
-    def _segments(self, piece: _Piece) -> Iterator[list[Substep]]:
+    def _segments(self, substeps: Sequence[Substep]) -> Iterator[list[Substep]]:
         """Yield the substeps of a piece, those that follow each other in one list."""
         own: list[Substep] = []
         time = 0.0
-        for step in piece.substeps:
+        for step in substeps:
             long = time + step.tau > _MAX_SEGMENT * self._end
             if own and (long or step.length > _MAX_GROWTH * own[0].length):
                 yield own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import prod
-from typing import Any, NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,8 @@ MAX_CHECKED_ORDER = 8
 _TOLERANCE = 1e-7
 
 
-class _Tree(NamedTuple):
-    """A rooted tree: its elementary weight at each stage, the weights' expression, its density."""
-
-    values: Any  # (s,)
-    expression: str
-    density: int
+_Tree: TypeAlias = tuple[NDArray[np.float64], str, int]
+"""A rooted tree: its elementary weight at each stage, the weights' expression, its density."""
 
 
 def missed_condition(
@@ -51,18 +47,18 @@ def missed_condition(
     (3, 'weights @ (c * c)', 0.5, Fraction(1, 3))
     """
     nodes = next(iter(matrices.values())).sum(axis=1)
-    branches: list[list[_Tree]] = [[_Tree(nodes, "c", 1)]]  # of 1, 2, … nodes, as children
+    branches: list[list[_Tree]] = [[(nodes, "c", 1)]]  # of 1, 2, … nodes, as children
     for size in range(2, min(order, MAX_CHECKED_ORDER) + 1):
         trees = [_joined(children, size) for children in _forests(branches, size - 1)]
-        for tree in trees:
-            value, expected = float(weights @ tree.values), Fraction(1, tree.density)
-            scale = max(1.0, float(np.abs(weights) @ np.abs(tree.values)))
+        for values, expression, density in trees:
+            value, expected = float(weights @ values), Fraction(1, density)
+            scale = max(1.0, float(np.abs(weights) @ np.abs(values)))
             if abs(value - expected) > _TOLERANCE * scale:
-                return size, f"weights @ {tree.expression}", value, expected
+                return size, f"weights @ {expression}", value, expected
         branches.append(
             [
-                _Tree(matrix @ tree.values, f"({name} @ {tree.expression})", tree.density)
-                for tree in trees
+                (matrix @ values, f"({name} @ {expression})", density)
+                for values, expression, density in trees
                 for name, matrix in matrices.items()
             ]
         )
@@ -71,12 +67,10 @@ def missed_condition(
 
 def _joined(children: tuple[_Tree, ...], size: int) -> _Tree:
     """Return the tree whose root has the given children."""
-    text = " * ".join(child.expression for child in children)
-    return _Tree(
-        np.prod([child.values for child in children], axis=0),
-        f"({text})" if len(children) > 1 else text,
-        size * prod(child.density for child in children),
-    )
+    values, expressions, densities = zip(*children, strict=True)
+    text = " * ".join(expressions)
+    expression = f"({text})" if len(children) > 1 else text
+    return np.prod(values, axis=0), expression, size * prod(densities)
 
 
 def _forests(

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from batchkron.distributed.sweeps.sweeps_plan import LongerList, SweepsPlan, X, Y
+from batchkron.distributed.sweeps.sweeps_plan import SweepsPlan, X, Y
 from batchkron.operators.couplings import Ids
 from batchkron.operators.sparse_grid.listing import identity_sum
 from batchkron.spec.sweeps import SweepPart, SweepStep, SweepVector
@@ -32,7 +32,7 @@ def with_partial_sums(plan: SweepsPlan) -> SweepsPlan:
     104 468 blocks are sent in place of 131 962, and the busiest rank sends 35 216 in place of
     44 064.
     """
-    sweeps, sums = plan.listing.sweeps, iter(plan.listing.sums)
+    sweeps, sums = plan.sweeps, iter(plan.sums)
     listed = [(step, part, next(sums)) for step in sweeps.steps for part in step.parts]
     of_x = [part for step, part, _ in listed if (step.target, part.source) == (Y, X)]
     is_less = _sums_are_less(plan, of_x)
@@ -72,11 +72,9 @@ def with_partial_sums(plan: SweepsPlan) -> SweepsPlan:
         totals += [total for _, total in kept]
     vectors = (*sweeps.vectors, SweepVector(0, len(blocks)))
     new_plan = SweepsPlan(
-        LongerList(
-            sweeps._replace(vectors=vectors, steps=tuple(steps)),
-            tuple(totals),
-            (*plan.listing.cells, plan.listing.cells[Y][rows]),
-        ),
+        sweeps._replace(vectors=vectors, steps=tuple(steps)),
+        tuple(totals),
+        (*plan.cells, plan.cells[Y][rows]),
         plan.bounds,
         (*plan.owners, owners),
     )
@@ -85,7 +83,7 @@ def with_partial_sums(plan: SweepsPlan) -> SweepsPlan:
 
 def _seconds(plan: SweepsPlan) -> float:
     """Return the estimated time of the busiest ranks' multiplies and messages."""
-    dtype = plan.listing.sweeps.dtype
+    dtype = plan.sweeps.dtype
     reals = 4 if dtype.kind == "c" else 1
     sent = max(plan.sent(rank) for rank in range(plan.parts)) * dtype.itemsize
     return reals * plan.multiply_adds / _MULTIPLY_ADDS_PER_SECOND + sent / _BYTES_PER_SECOND

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -309,17 +309,13 @@ class _Move:
         return self.blocks.begin(communicator, source, (out, into), target)
 
 
-@dataclass(eq=False)
 class _Multiplies:
-    """Some of the multiplies of a step, all of whose sources are in one array.
+    """Some of the multiplies of a step, all of whose sources are in one array."""
 
-    ``sums``: the matrices of each part, and which of them are used.
-    ``plan``: the backend's plan; None if nothing is to be added up.
-    """
-
-    parts: list[SweepPart] = field(default_factory=list)
-    sums: list[tuple[SweepSum, Ids]] = field(default_factory=list)
-    plan: Any = None
+    def __init__(self) -> None:
+        self.parts: list[SweepPart] = []
+        self.sums: list[tuple[SweepSum, Ids]] = []  # the matrices of each part, and the used ones
+        self.plan: Any = None  # the backend's; None if nothing is to be added up
 
     def add(self, mode: int, total: SweepSum, starts: Ids, ids: Ids, places: Ids) -> None:
         """Add a part, of which each edge has a matrix and the place of its block."""
@@ -413,11 +409,11 @@ def _local_steps(
 ) -> list[_LocalStep]:
     """Return the steps of a rank, those in which it has nothing to compute as well."""
     halos, found = plan.halos, []
-    sums = iter(plan.listing.sums)
+    sums = iter(plan.sums)
     arrived: set[int] = set()
-    last = {step.target: number for number, step in enumerate(plan.listing.sweeps.steps)}
+    last = {step.target: number for number, step in enumerate(plan.sweeps.steps)}
     place_in_x = np.cumsum(halos[X].owners == rank) - 1
-    for number, step in enumerate(plan.listing.sweeps.steps):
+    for number, step in enumerate(plan.sweeps.steps):
         sources = {
             part.source
             for part in step.parts

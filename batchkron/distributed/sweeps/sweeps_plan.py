@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from batchkron.spec.sweeps import SweepList, SweepPart
 
 __all__ = [
     "Halo",
-    "LongerList",
     "SweepsPlan",
     "cell_bounds",
     "moved_bounds",
@@ -123,14 +121,6 @@ class Halo:
         return found
 
 
-class LongerList(NamedTuple):
-    """A list of sweeps that has more vectors than the operator's; as `SweepListing`."""
-
-    sweeps: SweepList
-    sums: tuple[SweepSum, ...]
-    cells: tuple[Ids, ...]
-
-
 @dataclass(frozen=True)
 class SweepsPlan:
     """A list of sweeps whose vectors are spread over ranks.
@@ -139,7 +129,7 @@ class SweepsPlan:
     It sums the blocks of its cells, in the order of the list. What it reads of other ranks comes
     from their owners, each block once, before the first sweep that reads the vector.
 
-    ``listing``: the whole list.
+    ``sweeps``, ``sums``, ``cells``: the whole list, as of `SweepListing`.
     ``bounds`` (tuple of int, (parts + 1,)): of the ranks' cells of x and y.
     ``owners`` (tuple of ndarray of int, one for each vector): the rank that has each of its blocks.
 
@@ -149,7 +139,9 @@ class SweepsPlan:
     operators couple all cells: fibres are cut in a few places only, or nearly all blocks move.
     """
 
-    listing: SweepListing | LongerList
+    sweeps: SweepList
+    sums: tuple[SweepSum, ...]
+    cells: tuple[Ids, ...]
     bounds: tuple[int, ...]
     owners: tuple[Ids, ...]
 
@@ -162,7 +154,7 @@ class SweepsPlan:
     def halos(self) -> tuple[Halo, ...]:
         """What of each vector ranks need of others."""
         needs: list[list[Ids]] = [[] for _ in self.owners]
-        for step in self.listing.sweeps.steps:
+        for step in self.sweeps.steps:
             for part in step.parts:
                 needs[part.source].append(self.needs(part, self.owners[step.target]))
         return tuple(map(self._halo, self.owners, needs))
@@ -191,12 +183,12 @@ class SweepsPlan:
     def sent(self, rank: int) -> int:
         """Return the elements of a vector that a rank sends to others, in all exchanges."""
         blocks = sum(int(halo.counts[rank].sum()) for halo in self.halos)
-        return blocks * self.listing.sweeps.block_size
+        return blocks * self.sweeps.block_size
 
     @cached_property
     def work(self) -> Array:
         """The multiply-adds of a vector by each rank, (parts,)."""
-        sweeps, found = self.listing.sweeps, np.zeros(self.parts)
+        sweeps, found = self.sweeps, np.zeros(self.parts)
         for step in sweeps.steps:
             for part in step.parts:
                 counts = np.diff(part.starts) * float(sweeps.sizes[part.mode])
@@ -224,7 +216,8 @@ def plan_sweeps(listing: SweepListing, cells: Ids, bounds: tuple[int, ...]) -> S
     """
     place = _place_in_grid(cells, len(listing.cells[X]))
     owners = np.searchsorted(bounds, place, side="right") - 1
-    return SweepsPlan(listing, bounds, tuple(owners[own] for own in listing.cells))
+    of_vectors = tuple(owners[own] for own in listing.cells)
+    return SweepsPlan(listing.sweeps, listing.sums, listing.cells, bounds, of_vectors)
 
 
 def _place_in_grid(cells: Ids, own: int) -> Ids:

@@ -10,7 +10,11 @@ import numpy as np
 
 from batchkron.arrays import array_module
 from batchkron.operators.factor_by_factor import checked_time
-from batchkron.operators.kronecker_sum.scaled_exponential import SumExponential, scaled_exponential
+from batchkron.operators.kronecker_sum.scaled_exponential import (
+    SumExponential,
+    scaled_exponential,
+    squared,
+)
 from batchkron.spec.kron import Array, compute_dtype
 
 __all__ = ["PhiFunctions"]
@@ -62,7 +66,7 @@ class PhiFunctions:
         scaled = [scaled_exponential(factor, t * self._small) for factor in factors]
         self._exponentials = [SumExponential(scaled, dtype, device)]
         for _ in range(self._doublings):
-            scaled = [factor.squared() for factor in scaled]
+            scaled = [squared(factor) for factor in scaled]
             self._exponentials.append(SumExponential(scaled, dtype, device))
 
     def apply(self, vectors: Sequence[Array | None]) -> Array:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -15,7 +14,15 @@ from batchkron.operators.kronecker_product import KroneckerProduct
 from batchkron.operators.placement import on_device
 from batchkron.spec.kron import Array
 
-__all__ = ["LN2", "MAX_FOLDED", "MAX_STEP", "ScaledMatrix", "SumExponential", "scaled_exponential"]
+__all__ = [
+    "LN2",
+    "MAX_FOLDED",
+    "MAX_STEP",
+    "ScaledMatrix",
+    "SumExponential",
+    "scaled_exponential",
+    "squared",
+]
 
 _MAX_BITS = 10  # |log2| of an exponential's largest entry that needs no shift of the exponent
 _MAX_SHIFTED_BITS = 500  # the same after a shift; entries are lost below 2^-1074 only
@@ -28,21 +35,16 @@ _ALL_BITS = 2200  # 2^±this takes every regular number to infinity or to 0
 LN2 = 0.693359375, -2.121944400546905827679e-4
 
 
-@dataclass(frozen=True)
-class ScaledMatrix:
-    """The matrices diag(2^p) E, the largest entry of each E being near 1.
+ScaledMatrix: TypeAlias = tuple[Array, Array]
+"""The matrices diag(2^p) E, the largest entry of each E being near 1: E (..., n, n), and p (float64
+(..., 1), or (..., n) if all matrices are diagonal), an integer: as a float it has no bound that
+matters."""
 
-    ``matrix`` (ndarray, (..., n, n)): E.
-    ``power`` (ndarray of float64, (..., 1), or (..., n) if all matrices are diagonal): p, an
-      integer: as a float it has no bound that matters.
-    """
 
-    matrix: Array
-    power: Array
-
-    def squared(self) -> ScaledMatrix:
-        """Return the squares of the matrices."""
-        return _balanced(self.matrix @ self.matrix, 2 * self.power)
+def squared(scaled: ScaledMatrix) -> ScaledMatrix:
+    """Return the squares of the matrices."""
+    matrix, power = scaled
+    return _balanced(matrix @ matrix, 2 * power)
 
 
 def _balanced(matrix: Array, power: Array) -> ScaledMatrix:
@@ -51,10 +53,10 @@ def _balanced(matrix: Array, power: Array) -> ScaledMatrix:
     sizes = np.abs(matrix).max(axis=-1 if rows else (-2, -1), initial=0)
     bits = np.frexp(sizes if rows else sizes[..., None])[1]
     if (np.abs(bits) <= 2).all():  # a few such factors are no danger
-        return ScaledMatrix(matrix, power)
+        return matrix, power
     for half in (bits // 2, bits - bits // 2):  # 2^-bits itself may overflow
         matrix = matrix * np.ldexp(1.0, -half)[..., None]
-    return ScaledMatrix(matrix, power + bits)
+    return matrix, power + bits
 
 
 def scaled_exponential(factor: Array, t: complex) -> ScaledMatrix:
@@ -65,7 +67,7 @@ def scaled_exponential(factor: Array, t: complex) -> ScaledMatrix:
     with np.errstate(all="ignore"):
         matrices = t * factor.astype(np.result_type(factor, np.float64), copy=False)
         if not matrices.size:
-            return ScaledMatrix(matrices, np.zeros((*matrices.shape[:-2], 1)))
+            return matrices, np.zeros((*matrices.shape[:-2], 1))
         diagonal = matrices.diagonal(axis1=-2, axis2=-1)
         if np.count_nonzero(matrices) == np.count_nonzero(diagonal):
             size = np.abs(diagonal.real)
@@ -104,21 +106,22 @@ def _far_exponential(matrix: Array) -> tuple[Array, float]:
     if np.abs(np.log2(np.abs(found).max())) <= _MAX_SHIFTED_BITS:
         return found, float(power)
     doublings = max(0, math.ceil(math.log2(np.linalg.norm(rest, 1))))
-    scaled = ScaledMatrix(np.asarray(scipy.linalg.expm(rest * 2.0**-doublings)), np.zeros(1))
+    scaled = np.asarray(scipy.linalg.expm(rest * 2.0**-doublings)), np.zeros(1)
     for _ in range(doublings):
-        scaled = scaled.squared()
-    return scaled.matrix, float(scaled.power[0] + power)
+        scaled = squared(scaled)
+    return scaled[0], float(scaled[1][0] + power)
 
 
 def _collapsed(factor: ScaledMatrix) -> ScaledMatrix:
     """Return the matrices with a power each, if the powers of their rows are near each other."""
-    if factor.power.shape[-1] == 1:
+    matrix, power = factor
+    if power.shape[-1] == 1:
         return factor
-    largest = factor.power.max(axis=-1, keepdims=True)
-    below = factor.power - largest
+    largest = power.max(axis=-1, keepdims=True)
+    below = power - largest
     if (below < -_MAX_SPREAD).any():
         return factor
-    return ScaledMatrix(factor.matrix * np.ldexp(1.0, below.astype(np.intc))[..., None], largest)
+    return matrix * np.ldexp(1.0, below.astype(np.intc))[..., None], largest
 
 
 class SumExponential:
@@ -136,8 +139,8 @@ class SumExponential:
         self, factors: Sequence[ScaledMatrix], dtype: np.dtype[Any], device: str = "cpu"
     ) -> None:
         collapsed = [_collapsed(factor) for factor in factors]
-        matrices = [factor.matrix.astype(dtype, copy=False) for factor in collapsed]
-        powers = [factor.power for factor in collapsed]
+        matrices = [matrix.astype(dtype, copy=False) for matrix, _ in collapsed]
+        powers = [power for _, power in collapsed]
         if any(one.shape[-1] > 1 for one in powers):
             sizes = [matrix.shape[-1] for matrix in matrices]
             powers = [

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,9 @@ _MAX_PLACES = 1 << 14  # number of places and times at which sums of terms are s
 # K counts as semidefinite if its smallest eigenvalue, relative to the largest diffusivities along
 # its axes, is above minus this: differences such as cos² - 1 leave rounding errors.
 _ROUNDING = 1e-8
+
+_Samples: TypeAlias = tuple[Axis | None, NDArray[np.float64], NDArray[np.float64]]
+"""Places along an axis, or times, (places,), and the factors of terms there, (terms, places)."""
 
 _ADVICE = (
     "Such a PDE is ill-posed: waves grow the faster the shorter they are, and the results depend "
@@ -263,24 +267,6 @@ def _order_along(term: Term) -> dict[Axis, int]:
     return orders
 
 
-@dataclass(frozen=True, eq=False)
-class _Samples:
-    """The factors of terms at places along one axis, or at times: (terms, places)."""
-
-    axis: Axis | None
-    places: NDArray[np.float64]
-    values: NDArray[np.float64]
-
-    def thinned(self, number: int) -> _Samples:
-        """Return at most about this many places, those of the extremes among them."""
-        if self.places.size <= number:
-            return self
-        extremes = np.hstack([self.values.argmin(axis=1), self.values.argmax(axis=1)])
-        even = np.linspace(0, self.places.size - 1, max(number - extremes.size, 2)).astype(int)
-        kept = np.unique(np.hstack([extremes, even]))
-        return _Samples(self.axis, self.places[kept], self.values[:, kept])
-
-
 def _refuse_negative(
     terms: Sequence[Term],
     chosen: Sequence[int],
@@ -303,11 +289,11 @@ def _refuse_negative(
     worst = int(np.argmin(lowest[:, 0]))
     if lowest[worst, 0] >= -_ROUNDING:
         return
-    indices = np.unravel_index(worst, [entry.places.size for entry in samples])
+    indices = np.unravel_index(worst, [places.size for _, places, _ in samples])
     where = ", ".join(
-        f"{entry.axis.name if entry.axis else 't'} = {entry.places[index]:.6g}"
-        for entry, index in zip(samples, indices, strict=True)
-        if entry.places.size > 1
+        f"{axis.name if axis else 't'} = {places[index]:.6g}"
+        for (axis, places, _), index in zip(samples, indices, strict=True)
+        if places.size > 1
     )
     along = np.abs(directions[worst, :, 0]) > _ROUNDING
     names = [axis.name for axis, is_in in zip(used, along, strict=True) if is_in]
@@ -316,7 +302,7 @@ def _refuse_negative(
     what, fault = _value_text(K[worst][np.ix_(along, along)], names, orders[chosen[0]])
     at = (f" at {where}" if where else "") + (" for the initial state" if without_fields else "")
     until = ". A run that ends before needs its until=, also in discretize"
-    more = until if samples[0].places.size > 1 else ""
+    more = until if samples[0][1].size > 1 else ""
     raise ValueError(f"{what}{at}, {fault}: {'; '.join(texts)}. {_ADVICE}{more}")
 
 
@@ -325,8 +311,8 @@ def _matrices(
 ) -> NDArray[np.float64]:
     """Return K of all combinations of places and times, (combinations, axes, axes)."""
     values = np.ones((len(orders), 1))
-    for entry in samples:
-        values = (values[:, :, None] * entry.values[:, None, :]).reshape(len(orders), -1)
+    for _, _, own in samples:
+        values = (values[:, :, None] * own[:, None, :]).reshape(len(orders), -1)
     K = np.zeros((values.shape[1], len(used), len(used)))
     for order, own in zip(orders, values, strict=True):
         ends = [used.index(axis) for axis in order]
@@ -384,8 +370,8 @@ def _samples(terms: Sequence[Term], space: DGSpace, run: tuple[float, float]) ->
             for function in functions:
                 row *= evaluate(function, places, f"function of {axis.name!r}").ravel()
         found.append(_distinct(axis, places.ravel(), values))
-    number = int(_MAX_PLACES ** (1.0 / max(1, sum(entry.places.size > 1 for entry in found))))
-    return [entry.thinned(number) for entry in found]
+    number = int(_MAX_PLACES ** (1.0 / max(1, sum(places.size > 1 for _, places, _ in found))))
+    return [_thinned(entry, number) for entry in found]
 
 
 def _distinct(
@@ -393,4 +379,15 @@ def _distinct(
 ) -> _Samples:
     """Return one place of each set of places at which all factors are the same."""
     _, first = np.unique(values, axis=1, return_index=True)
-    return _Samples(axis, places[first], values[:, first])
+    return axis, places[first], values[:, first]
+
+
+def _thinned(samples: _Samples, number: int) -> _Samples:
+    """Return at most about this many places, those of the extremes among them."""
+    axis, places, values = samples
+    if places.size <= number:
+        return samples
+    extremes = np.hstack([values.argmin(axis=1), values.argmax(axis=1)])
+    even = np.linspace(0, places.size - 1, max(number - extremes.size, 2)).astype(int)
+    kept = np.unique(np.hstack([extremes, even]))
+    return axis, places[kept], values[:, kept]

@@ -105,10 +105,10 @@ def test_tableaus_have_their_order_and_no_higher_one(tableau):
 
 def test_the_conditions_are_as_many_as_the_rooted_trees():
     ones = [1, 1, 2, 4, 9, 20, 48, 115]  # rooted trees with 1, 2, … nodes
-    branches = [[order_conditions._Tree(np.ones(1), "c", 1)]]
+    branches = [[(np.ones(1), "c", 1)]]
     for size in range(2, 9):
         trees = list(order_conditions._forests(branches, size - 1))
         assert len(trees) == ones[size - 1]
         branches.append([order_conditions._joined(tree, size) for tree in trees])
-    densities = [tree.density for tree in branches[3]]
+    densities = [density for _, _, density in branches[3]]
     assert densities == [4, 8, 12, 24]
