@@ -36,7 +36,7 @@ from .operator_checks.suited_step import suited_step
 from .result import EvolveState, EvolveStatus, Result
 from .start.arguments import OTHER_NAMES, Method, Solver, refuse_solver
 from .start.integration import Integration, moved_integration, plan_integration, stepper_factory
-from .start.resume import ResumeWarning
+from .start.resume import ResumeWarning, resume_warnings
 from .stepping import Stepping
 from .steps.step_control import StepControl
 
@@ -159,7 +159,8 @@ class Run:
         stepper = make_stepper(integration.trial_dt)
         check_imex = partial(check_imex_step, make_stepper=factory)
         compared = check_stability(integration, allow_unstable, check_imex)
-        for text in [] if resumed is None else resumed.warnings:
+        differences = [] if resumed is None else resume_warnings(resumed, integration.u)
+        for text in differences:
             warnings.warn(text, ResumeWarning, stacklevel=users_level())
         doubling = watched(integration, make_stepper, compared)
         self._stepping = Stepping(integration, stepper, doubling, self._observer)
@@ -169,10 +170,10 @@ class Run:
             self._saved_state,
             "" if self._follower is None else self._follower.problem_hash,
         )
-        self._begin(integration)
+        self._begin(integration, differences)
 
-    def _begin(self, integration: Integration) -> None:
-        """Record the beginning of the run."""
+    def _begin(self, integration: Integration, differences: list[str]) -> None:
+        """Record the beginning of the run, and how it differs from one that it continues."""
         self._see_state()
         control, observer, resumed = self._control, self._observer, integration.resumed
         self._refusal = ""  # why the step is not stable on a grid that has become finer
@@ -186,7 +187,7 @@ class Run:
         self._adaptation: SavedState | None = None  # at the last one, for checkpoints
         self._is_lost = False  # whether the run has ended by a step that failed
         if resumed is not None:
-            self._record("resume", warnings=list(resumed.warnings))
+            self._record("resume", warnings=differences)
         observer.begin(control.t, self._shown_u, first=integration.first_step == 0)
         if observer.quantities and resumed is None:
             self._record("start", **self._measured)

@@ -20,4 +20,4 @@ def unstable_steps_refused() -> Iterator[None]:
     try:
         yield
     except UnstableStepError as error:
-        raise CommandError(error.unstable.text("--allow-unstable")) from error
+        raise CommandError(error.text("--allow-unstable")) from error

@@ -10,7 +10,7 @@ from ...protocols import has_operator, implicit_part_of
 from ...spectrum import random_start
 from ..start.integration import Integration
 from .imex_parts import Parts, Worst, krylov_parts
-from .stability import SAFE_FRACTION, StepCheck, UnstableStep, is_stable, largest_stable
+from .stability import SAFE_FRACTION, StepCheck, UnstableStepError, is_stable, largest_stable
 from .step_growth import HomogeneousProblem, MakeStepper, StepGrowth, growth_of_step
 
 __all__ = ["check_imex_step"]
@@ -196,7 +196,7 @@ class _Check:
 
     def _refusal(self, factor: float, rate: float, largest: float) -> StepCheck:
         run = self._integration
-        unstable = UnstableStep(
+        unstable = UnstableStepError(
             run.method.name, run.dt, complex(rate), factor, largest, is_eigenvalue=False
         )
         return unstable, False

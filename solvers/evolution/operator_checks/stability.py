@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,6 @@ from .linearity import is_imex, is_linear
 __all__ = [
     "SAFE_FRACTION",
     "StepCheck",
-    "UnstableStep",
     "UnstableStepError",
     "check_stability",
     "check_step",
@@ -41,9 +39,8 @@ SAFE_FRACTION = 0.8
 _ROUNDING = 1e-10  # a value of log |R| per step up to this is a rounding error
 
 
-@dataclass(frozen=True)
-class UnstableStep:
-    """A step for which a method is not stable.
+class UnstableStepError(ValueError):
+    """A step for which a method is not stable, refused before a run.
 
     ``method``: the method's name.
     ``dt``: the step of the run.
@@ -54,12 +51,22 @@ class UnstableStep:
     ``is_eigenvalue``: whether the growth follows from λ, as that of an explicit method.
     """
 
-    method: str
-    dt: float
-    rate: complex
-    growth: float
-    largest: float
-    is_eigenvalue: bool = True
+    def __init__(
+        self,
+        method: str,
+        dt: float,
+        rate: complex,
+        growth: float,
+        largest: float,
+        is_eigenvalue: bool = True,
+    ) -> None:
+        self.method, self.dt, self.rate, self.growth = method, dt, rate, growth
+        self.largest, self.is_eigenvalue = largest, is_eigenvalue
+        super().__init__(self.text("allow_unstable=True"))
+
+    def __reduce__(self) -> tuple[type[UnstableStepError], tuple[Any, ...]]:
+        of_step = self.method, self.dt, self.rate, self.growth, self.largest, self.is_eigenvalue
+        return type(self), of_step
 
     def text(self, override: str) -> str:
         """Return an error text; ``override`` is the option with which the run is done anyway."""
@@ -82,23 +89,9 @@ class UnstableStep:
         )
 
 
-StepCheck: TypeAlias = tuple[UnstableStep | None, bool]
-"""A description of a step if it is unstable, and whether it is below 0.8 times the estimated
+StepCheck: TypeAlias = tuple[UnstableStepError | None, bool]
+"""The error of a step if it is unstable, and whether it is below 0.8 times the estimated
 largest stable one, False without an estimate: the run is then watched by step doubling."""
-
-
-class UnstableStepError(ValueError):
-    """A step that is not stable, refused before a run.
-
-    ``unstable``: its description.
-    """
-
-    def __init__(self, unstable: UnstableStep) -> None:
-        super().__init__(unstable.text("allow_unstable=True"))
-        self.unstable = unstable
-
-    def __reduce__(self) -> tuple[type[UnstableStepError], tuple[UnstableStep]]:
-        return type(self), (self.unstable,)
 
 
 def is_stable(excess: float, dt: float, length: float, rounding: float = _ROUNDING) -> bool:
@@ -185,7 +178,7 @@ def check_stability(
     else:
         unstable, is_safe = check_step(integration)
     if unstable is not None:
-        raise UnstableStepError(unstable)
+        raise unstable
     return None if is_safe else True
 
 
@@ -236,7 +229,7 @@ def check_step(integration: Integration) -> StepCheck:
         return None, stable(dt / SAFE_FRACTION)
     polynomial = method.stability_polynomial
     worst = complex(values[int(np.argmax(_excess(polynomial, dt, values)))])
-    unstable = UnstableStep(
+    unstable = UnstableStepError(
         method.name,
         dt,
         complex(worst.real, abs(worst.imag)),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module
 from batchkron.attributes import attribute
 from batchkron.errors import PointValueError
-from batchkron.storage import Checkpoint, StoredGrid
+from batchkron.storage import Checkpoint
 
 from ...krylov.vectors.ranks import Ranks, ranks_of_problem, sum_over
 from ...preconditioners import NamedPreconditioner
@@ -40,11 +40,10 @@ from .arguments import (
     time_grid,
     with_size_of_rise,
 )
-from .resume import read_checkpoint, refuse_mismatch, resume_warnings
+from .resume import read_checkpoint, refuse_mismatch
 
 __all__ = [
     "Integration",
-    "Resumed",
     "moved_integration",
     "plan_integration",
     "stepper_factory",
@@ -52,27 +51,6 @@ __all__ = [
 
 # Share of the interval that is assumed for a first step that is not chosen yet; chosen by hand.
 _SHORT = 1e-3
-
-
-@dataclass(frozen=True)
-class Resumed:
-    """Data of a checkpoint, besides the state, with which a run continues.
-
-    ``history``: the records of the run so far.
-    ``warnings``: differences in version, threads or instruction set since the checkpoint was
-      written.
-    ``time``, ``last_error``: for adaptive steps: the time of the state, and the error of the step
-      before it, relative to the tolerance.
-    ``grid``: the state's grid in a run whose grid follows the solution.
-    ``memory``: what a method needs of earlier steps.
-    """
-
-    history: list[dict[str, Any]]
-    warnings: list[str]
-    time: float | None
-    last_error: float | None
-    grid: StoredGrid | None = None
-    memory: tuple[list[NDArray[Any]], list[float]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +65,7 @@ class Integration:
       ``resumed`` it is on that grid.
     ``first_step``: 0, or the step of the checkpoint from which the run continues.
     ``tolerances``: tolerances of adaptive steps; None for equal steps.
-    ``resumed``: data of the checkpoint; None if the run does not continue one.
+    ``resumed``: the checkpoint; None if the run does not continue one.
     ``origin``: the step and the time from which equal steps are counted, if the step was changed
       there; None stands for step 0 at t0.
     ``ranks``: the ranks that share the state, of which u is this one's block; None if u is all of
@@ -104,7 +82,7 @@ class Integration:
     u: NDArray[Any] = field(repr=False)
     first_step: int = 0
     tolerances: Tolerances | None = None
-    resumed: Resumed | None = None
+    resumed: Checkpoint | None = None
     origin: tuple[int, float] | None = None
     ranks: Ranks | None = None
     note: str = ""
@@ -149,6 +127,18 @@ class Integration:
             return self.time(min(self.first_step + 1, self.last_step))
         length = self.until - self.begin
         return self.begin + min(self.dt or _SHORT * length, length)
+
+    @property
+    def memory(self) -> tuple[list[NDArray[Any]], list[float]] | None:
+        """What a method needs of steps before a checkpoint: vectors as ``u``, and numbers."""
+        if self.resumed is None or self.resumed.memory is None:
+            return None
+        given = self.resumed.memory.vectors
+        problem: Any = self.problem
+        blocks = given if self.ranks is None else [problem.scatter(vector) for vector in given]
+        module = array_module(self.u)
+        vectors = [module.array(vector, dtype=self.u.dtype) for vector in blocks]
+        return vectors, self.resumed.memory.numbers.tolist()
 
     @property
     def is_done(self) -> bool:
@@ -368,14 +358,7 @@ def _resumed(
         first_step=checkpoint.step,
         origin=None if checkpoint.origin_step is None else checkpoint.origin,
         tolerances=tolerances,
-        resumed=Resumed(
-            history=list(checkpoint.history),
-            warnings=resume_warnings(checkpoint, initial),
-            time=checkpoint.time,
-            last_error=checkpoint.last_error,
-            grid=checkpoint.grid,
-            memory=_memory_of(checkpoint, initial, None if ranks is None else problem.scatter),
-        ),
+        resumed=checkpoint,
         ranks=ranks,
     )
 
@@ -404,22 +387,6 @@ def _refuse_without_estimate(stepper: type[Stepper]) -> None:
             "atol, or take 'dormand-prince', for stiff problems 'esdirk3' or 'bdf', or another one "
             f"of {', '.join(able)}."
         )
-
-
-def _memory_of(
-    checkpoint: Checkpoint, initial: NDArray[Any], scatter: Callable[[Any], Any] | None
-) -> tuple[list[NDArray[Any]], list[float]] | None:
-    """Return what a method needs of earlier steps, on the device and in the dtype of the state.
-
-    ``scatter`` returns a rank's block of a whole vector.
-    """
-    if checkpoint.memory is None:
-        return None
-    module = array_module(initial)
-    given = checkpoint.memory.vectors
-    blocks = given if scatter is None else [scatter(vector) for vector in given]
-    vectors = [module.array(vector, dtype=initial.dtype) for vector in blocks]
-    return vectors, checkpoint.memory.numbers.tolist()
 
 
 def _refuse_tolerances_of_elements(

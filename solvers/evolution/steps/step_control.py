@@ -305,9 +305,9 @@ def step_control(integration: Integration, stepper: Stepper) -> StepControl:
 
     A stepper gets what a checkpoint holds of its earlier steps.
     """
-    resumed = integration.resumed
-    if resumed is not None and resumed.memory is not None:
-        stepper.remember(integration.begin, *resumed.memory)
+    memory = integration.memory
+    if memory is not None:
+        stepper.remember(integration.begin, *memory)
     if integration.tolerances is None:
         return FixedSteps(integration)
     if isinstance(stepper, Bdf):
