@@ -27,7 +27,7 @@ from ..statement.electric import ElectricComponent
 from ..statement.fields import FieldExpression
 from ..statement.separable import SeparableFunction
 from ..statement.text import rows_text
-from .adaptation.changing_cells import AdaptiveProblem, adaptation_rule
+from .adaptation.changing_cells import AdaptiveProblem, adaptive_problem
 from .adaptation.own_rule import with_rule
 from .adaptation.transfer import carried_over, parts_at_levels
 from .description import problem_rows, problem_text
@@ -399,8 +399,7 @@ class Problem(ProblemValue, OutputMethods):
             of these levels; if an axis is unknown; if a weight is a function of other arguments, or
             of fields that the problem cannot have; if operators are dense.
         """
-        rule = adaptation_rule(self, tol, relative, max_level, keep, weight, fields)
-        return AdaptiveProblem(self, rule, np.zeros(self.grid.num_cells, dtype=np.int8))
+        return adaptive_problem(self, tol, relative, max_level, keep, weight, fields)
 
     def with_adapt(self, rule: Any) -> Problem:
         """Return the problem with a rule by which its grid follows the solution, also in files.

@@ -22,7 +22,7 @@ from ...statement.number_checks import check_integer
 from .cell_weights import CellWeight, cell_weight
 from .transfer import carried_over
 
-__all__ = ["AdaptationRule", "AdaptiveProblem", "adaptation_rule"]
+__all__ = ["AdaptiveProblem", "adaptive_problem"]
 
 Problem: TypeAlias = Any  # `batchkron.problems.Problem`, whose module imports this one
 
@@ -39,25 +39,7 @@ _ENTERING, _FIRST, _COARSENING = 0.7, 0.2, 0.1
 _CALM, _NEW = 2, -1
 
 
-@dataclass(frozen=True, eq=False)
-class AdaptationRule:
-    """Which cells a grid needs.
-
-    ``tol``: cells whose indicator is larger are refined.
-    ``relative``: whether ``tol`` is relative to the norm of the indicators of all cells.
-    ``limits``: largest level along each axis.
-    ``kept``: axes: cells whose 1-D index is 0 along all of them are never removed; none if empty.
-    ``weight``: by what indicators are multiplied.
-    """
-
-    tol: float
-    relative: bool
-    limits: tuple[int, ...]
-    kept: tuple[int, ...]
-    weight: CellWeight | None
-
-
-def adaptation_rule(
+def adaptive_problem(
     problem: Problem,
     tol: float,
     relative: bool,
@@ -65,8 +47,8 @@ def adaptation_rule(
     keep: Iterable[Axis | str] | Axis | str,
     weight: Any = None,
     fields: Any = (),
-) -> AdaptationRule:
-    """Return a checked rule; the arguments are those of `Problem.adaptive`."""
+) -> AdaptiveProblem:
+    """Return a problem with a checked rule; the arguments are those of `Problem.adaptive`."""
     if problem._form == "dense":
         raise ValueError(
             "the problem's operators are dense, and a grid that grows may have too many unknowns "
@@ -84,7 +66,8 @@ def adaptation_rule(
         )
     kept = _kept_axes(problem.axes, keep)
     weighting = cell_weight(problem.output, weight, fields)
-    return AdaptationRule(tol, relative, _limits(problem, max_level), kept, weighting)
+    limits, calm = _limits(problem, max_level), np.zeros(problem.grid.num_cells, dtype=np.int8)
+    return AdaptiveProblem(problem, tol, relative, limits, kept, weighting, calm)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +78,16 @@ class AdaptiveProblem:
     ----------
     problem : Problem
         The problem. Its ``initial`` and ``t0`` are the state and time of the last change.
-    rule : AdaptationRule
-        Which cells the grid needs.
+    tol : float
+        Cells whose indicator is larger are refined.
+    relative : bool
+        Whether ``tol`` is relative to the norm of the indicators of all cells.
+    limits : tuple of int
+        Largest level along each axis.
+    kept : tuple of int
+        Axes: cells whose 1-D index is 0 along all of them are never removed; none if empty.
+    weight : CellWeight or None
+        By what indicators are multiplied.
     calm : int8 (num_cells,)
         For each cell the number of successive adaptations at which its indicator was below a tenth
         of the tolerance; -1 for a new cell.
@@ -108,7 +99,7 @@ class AdaptiveProblem:
         Number of cells added and removed by the last change.
     limited : int
         Number of cells with an indicator beyond the tolerance that were not refined along an axis,
-        because they have the rule's largest level there.
+        because they have the largest level there.
     excess : float
         The largest indicator of these cells, relative to the tolerance.
     probe : Problem or None
@@ -117,7 +108,11 @@ class AdaptiveProblem:
     """
 
     problem: Problem
-    rule: AdaptationRule
+    tol: float
+    relative: bool
+    limits: tuple[int, ...]
+    kept: tuple[int, ...]
+    weight: CellWeight | None
     calm: NDArray[np.int8] = field(repr=False)
     missed: bool = False
     is_finer: bool = False
@@ -140,7 +135,7 @@ class AdaptiveProblem:
             problem = now.problem
             sizes, tol = self._measured_initial(problem, horizon)
             now = now._limited_by(sizes, tol)
-            more = children(problem.grid.cells[sizes > tol], self.rule.limits)
+            more = children(problem.grid.cells[sizes > tol], self.limits)
             if (problem.grid.find(more) >= 0).all():
                 break
             grid = self._united(problem.grid.cells, more)
@@ -172,8 +167,7 @@ class AdaptiveProblem:
         The children of large cells are first added to a grid on which only rates are computed.
         Those that have a large rate there enter the grid.
         """
-        problem, rule = self.problem, self.rule
-        cells = problem.grid.cells
+        problem, cells = self.problem, self.problem.grid.cells
         # The rate of a cell that began at 0 is at first that of its way to a balance with the other
         # cells, which takes less than the horizon: only the interval tells what it will become.
         horizons = np.where(self.calm == _NEW, interval, horizon)
@@ -183,11 +177,11 @@ class AdaptiveProblem:
         calm = np.where(sizes < _COARSENING * tol, self.calm + 1, 0).astype(np.int8)
         calm = np.minimum(calm, np.int8(_CALM))
         needed = calm < _CALM
-        if rule.kept:
-            needed |= (cells[:, list(rule.kept)] == 0).all(axis=1)
+        if self.kept:
+            needed |= (cells[:, list(self.kept)] == 0).all(axis=1)
         origin = np.zeros((1, cells.shape[1]), dtype=np.int64)
         staying = np.vstack([cells[needed], origin])
-        wanted = children(cells[sizes > tol], rule.limits)
+        wanted = children(cells[sizes > tol], self.limits)
         now = replace(known, calm=calm, missed=False)
         while True:
             grid = self._united(staying, wanted)
@@ -197,7 +191,7 @@ class AdaptiveProblem:
                 break
             now, rates = now._probed(grid, u, t, weight)
             grown = is_new & (interval * rates > tol)
-            more = children(grid.cells[grown], rule.limits)
+            more = children(grid.cells[grown], self.limits)
             if (grid.find(more) >= 0).all():
                 entering = is_new & (horizon * rates > _ENTERING * tol)
                 grid = self._united(staying, grid.cells[entering | grown])
@@ -238,7 +232,7 @@ class AdaptiveProblem:
         Raises ValueError if the grid is not one of this problem and rule.
         """
         problem = self.problem
-        for axis, level, limit in zip(problem.axes, grid.levels, self.rule.limits, strict=False):
+        for axis, level, limit in zip(problem.axes, grid.levels, self.limits, strict=False):
             if level > limit:
                 raise ValueError(
                     f"the stored grid has level {level} along {axis.name}; the rule's max_level "
@@ -291,7 +285,7 @@ class AdaptiveProblem:
         On an axis whose largest level is 0 there is nothing but the coarsest cell, whose indicator
         says nothing of finer ones.
         """
-        limits = np.array(self.rule.limits)
+        limits = np.array(self.limits)
         at_limit = (levels_of_cells(self.problem.grid.cells) >= limits) & (limits > 0)
         beyond = sizes[at_limit.any(axis=1) & (sizes > tol)]
         if len(beyond) == self.limited == 0:
@@ -316,14 +310,12 @@ class AdaptiveProblem:
         """Return each cell's indicator, with one τ or one for each, and the absolute tolerance."""
         sizes = np.maximum(_block_norms(problem, u), horizon * _rates(problem, u, t))
         sizes = _weighted(sizes, problem.grid, weight)
-        rule = self.rule
-        tol = rule.tol * float(np.linalg.norm(sizes)) if rule.relative else rule.tol
+        tol = self.tol * float(np.linalg.norm(sizes)) if self.relative else self.tol
         return sizes, tol
 
     def _weight(self, problem: Problem, u: Any, t: float) -> _Weights | None:
         """Return the weight for a state, if there is one."""
-        weight = self.rule.weight
-        return None if weight is None else weight.for_state(problem.output, u, t)
+        return None if self.weight is None else self.weight.for_state(problem.output, u, t)
 
 
 def _rates(problem: Problem, u: Any, t: float) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ def with_rule(problem: Any, rule: Any) -> Any:
     # Cells for the state alone, which only a problem that knows its PDE can project on them. A run
     # adds those for its rate of change, which begin at 0, itself.
     started = adaptive.started(0.0).problem
-    limits = adaptive.rule.limits
+    limits = adaptive.limits
     steps = _steps(problem, limits)
     if limits != started.grid.levels:
         started = started.on_grid(SparseGrid.custom(started.grid.cells, limits))

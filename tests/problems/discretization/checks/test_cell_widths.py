@@ -65,7 +65,7 @@ def test_cells_have_enough_coordinates(lower, upper, finest):
 def test_levels_of_grids_that_follow_the_solution():
     axis = Axis("x", 1e12, 1e12 + 1.0)
     problem = heat(axis, 2)
-    assert problem.adaptive(tol=1e-3).rule.limits == (3,)
+    assert problem.adaptive(tol=1e-3).limits == (3,)
     with pytest.raises(ValueError, match="the finest level is 3"):
         evolve(problem, until=0.1, method="sdirk2", dt=0.1, adapt=Adapt(1e-3, max_level=4))
     with pytest.raises(ValueError, match="cells of level 4"):

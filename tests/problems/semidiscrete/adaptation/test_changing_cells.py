@@ -95,7 +95,7 @@ def test_no_cell_is_finer_than_allowed():
             found = found.changed(ones, 0.0, 1.0, 0.1)
         assert found.problem.grid.levels == tuple(limits)
         assert found.problem.grid.num_cells == 2 ** sum(limits)
-    assert problem.adaptive(tol=1.0).rule.limits == (5, 4)
+    assert problem.adaptive(tol=1.0).limits == (5, 4)
 
 
 def test_cells_leave_after_two_calm_adaptations_and_only_with_their_children():
@@ -135,7 +135,7 @@ def test_cells_that_carry_moments_are_kept(keep):
     for _ in range(4):
         now = now.changed(np.zeros(now.problem.unknowns), 0.0, 1.0, 0.1)
     assert cells_of(now) == {(k, 0) for k in range(8)}
-    assert problem.adaptive(tol=1.0, keep=[x, v]).rule.kept == (0, 1)
+    assert problem.adaptive(tol=1.0, keep=[x, v]).kept == (0, 1)
 
 
 def test_the_rate_shows_a_source_before_the_state_does():
@@ -243,7 +243,7 @@ def test_a_problem_without_its_pde_stays_within_its_levels():
     with pytest.raises(ValueError, match="up to level 3 only"):
         problem.adaptive(tol=1.0, max_level=4)
     changed = replace(make("continuity-2d", 3, 1), sources=())
-    assert changed.adaptive(tol=1e-9).rule.limits == (3, 3)
+    assert changed.adaptive(tol=1e-9).limits == (3, 3)
 
 
 def test_rules_that_do_not_fit_are_refused():
