@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,11 +37,11 @@ def multiply_modes(factors: Sequence[Array | int], x: Array) -> Array:
     return x.reshape(outer, math.prod(all_rows), inner)
 
 
-@dataclass(frozen=True, slots=True)
 class KronPlan:
     """y = alpha (A_1 ⊗ … ⊗ A_d) x + beta y."""
 
-    spec: KronSpec
+    def __init__(self, spec: KronSpec) -> None:
+        self.spec = spec
 
     def run(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
@@ -76,19 +76,16 @@ class DatasetEntry:
         return [int(properties.get_filter(i)[0]) for i in range(properties.get_nfilters())]
 
 
-@dataclass
 class Walk:
     """State of a walk through a file's groups: the limits, and which objects it has met.
 
     ``path``: the file's name for messages.
-    ``count``: objects met so far.
-    ``seen``: addresses of the objects met so far.
     """
 
-    path: str
-    limits: Limits
-    count: int = 0
-    seen: set[int] = field(default_factory=set)
+    def __init__(self, path: str, limits: Limits) -> None:
+        self.path, self.limits = path, limits
+        self.count = 0  # objects met so far
+        self.seen: set[int] = set()  # their addresses
 
     def refuse(self, place: str, fault: str) -> ProblemFileError:
         """Return, not raise, the error "FILE: PLACE FAULT"."""

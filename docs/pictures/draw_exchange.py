@@ -107,9 +107,9 @@ class Drawing:
 
 def moves(exchange: Exchange, source: int, target: int) -> Iterator[tuple[int, int]]:
     """Yield the places of the elements that go from one rank to another, before and after."""
-    for _, piece in exchange.pieces(source, target):
-        for s in range(piece.s0, piece.s1):
-            for other in range(piece.l0, piece.l1):
+    for _, (s0, s1, l0, l1) in exchange.pieces(source, target):
+        for s in range(s0, s1):
+            for other in range(l0, l1):
                 yield other * exchange.moved + s, s * exchange.others + other
 
 

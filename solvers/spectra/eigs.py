@@ -258,7 +258,7 @@ def _checked(
     dtype: np.dtype[Any],
 ) -> EigenResult:
     """Return the result with true residuals, which decide what has converged."""
-    values, rows, failure = pairs.values, pairs.rows, pairs.failure
+    values, rows, failure, restarts, norm = pairs
     if inverse is not None and inverse.failure is not None:
         failure = inverse.failure
     if sigma is not None:
@@ -268,7 +268,7 @@ def _checked(
     else:
         images = product(rows)
     norms = norms_of(images - scaled(rows, values)) / norms_of(rows)
-    known = pairs.norm if inverse is None else inverse.shifted.norm
+    known = norm if inverse is None else inverse.shifted.norm
     largest = np.abs(values).max(initial=known)
     sizes = np.abs(values)
     if sigma is not None:
@@ -281,7 +281,7 @@ def _checked(
         vectors=rows.T,
         residual_norms=norms,
         statuses=statuses,
-        iterations=pairs.restarts,
+        iterations=restarts,
         products=product.products,
         preconditioner_applications=0 if inverse is None else inverse.preconditioned,
     )

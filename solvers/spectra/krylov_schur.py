@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -21,18 +20,9 @@ __all__ = ["RitzPairs", "iterate_krylov", "with_copies"]
 Order = Callable[[NDArray[Any]], NDArray[np.intp]]
 
 
-@dataclass(frozen=True)
-class RitzPairs:
-    """Approximate eigenpairs: values (k,), rows (k, N) of length 1, how the iteration ended.
-
-    ``norm`` is that of the operator, as far as the basis knows it.
-    """
-
-    values: NDArray[Any]
-    rows: Vector
-    failure: Status | None
-    restarts: int
-    norm: float
+RitzPairs: TypeAlias = tuple[NDArray[Any], Vector, Status | None, int, float]
+"""Approximate eigenpairs: values (k,), rows (k, N) of length 1, how the iteration ended; restarts;
+and the norm of the operator, as far as the basis knows it."""
 
 
 def iterate_krylov(
@@ -73,7 +63,7 @@ def iterate_krylov(
         if not basis.extend():
             broken = np.full(wanted, np.nan)
             rows = array_module(start).full((wanted, start.shape[1]), np.nan, start.dtype)
-            return RitzPairs(broken, rows, Status.NOT_FINITE, restart, np.nan)
+            return broken, rows, Status.NOT_FINITE, restart, np.nan
         values, weights = basis.ritz_pairs()
         chosen = order(values)[:wanted]
         limits = np.maximum(tol * np.abs(values[chosen]), basis.rounding)
@@ -86,7 +76,7 @@ def iterate_krylov(
     weights[-1] = weights[-1] / values if inverse else 0.0
     rows = combine_complex(weights.T, basis.rows)
     failure = Status.MAX_ITERATIONS if open_.any() else None
-    return RitzPairs(values, rows, failure, restart, basis.norm)
+    return values, rows, failure, restart, basis.norm
 
 
 def with_copies(
@@ -106,30 +96,29 @@ def with_copies(
     before the last of the pairs. Other parameters are as of `iterate_krylov`. Storage: that of one
     more basis.
     """
-    wanted, unknowns = pairs.rows.shape
+    values, rows, failure, restarts, norm = pairs
+    module, (wanted, unknowns) = array_module(rows), rows.shape
     ends = min(ends, unknowns - wanted)
     for _ in range(wanted):
-        if pairs.failure is not None or ends == 0:
+        if failure is not None or ends == 0:
             break
-        row = rng.standard_normal((1, unknowns)).astype(pairs.rows.dtype)
-        start = array_module(pairs.rows).asarray(row)
+        start = module.asarray(rng.standard_normal((1, unknowns)).astype(rows.dtype))
         for accuracy in (tol**0.5, tol):
             for _ in range(2):
-                take_out(pairs.rows, start)
+                take_out(rows, start)
                 start /= float(norms_of(start)[0])
-            own = {"tol": accuracy, "rng": rng, "outside": pairs.rows, **options}
-            others = iterate_krylov(product, start, ends, order, **own)
-            values = np.concatenate([pairs.values, others.values])
-            chosen = order(values)[:wanted]
+            own = {"tol": accuracy, "rng": rng, "outside": rows, **options}
+            found, more, fault, *_ = iterate_krylov(product, start, ends, order, **own)
+            every = np.concatenate([values, found])
+            chosen = order(every)[:wanted]
             last = np.setdiff1d(np.arange(wanted), chosen)
             new = chosen[chosen >= wanted]
-            near = np.abs(values[new] - values[last]) <= tol * np.abs(values[last])
-            if near.all() or others.failure is not None:
-                return pairs
-            start = others.rows.sum(axis=0)[None]
-        rows = array_module(pairs.rows).concatenate([pairs.rows, others.rows])
-        pairs = replace(pairs, values=values[chosen], rows=rows[chosen])
-    return pairs
+            near = np.abs(every[new] - every[last]) <= tol * np.abs(every[last])
+            if near.all() or fault is not None:
+                return values, rows, failure, restarts, norm
+            start = more.sum(axis=0)[None]
+        values, rows = every[chosen], module.concatenate([rows, more])[chosen]
+    return values, rows, failure, restarts, norm
 
 
 class _Basis:

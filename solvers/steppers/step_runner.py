@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -52,26 +51,24 @@ _Slope: TypeAlias = tuple[float, TimeFactor | None]
 """What a vector of f(t + node dt, …) lacks: the node, and a factor f_0 of that time, or None."""
 
 
-@dataclass(eq=False)
 class _Lowered:
     """The passes of a step over certain vectors.
 
+    ``in_table``: whether a table does the sums, and finds norms.
     ``work``: what does the passes, one after the other.
     ``numbers``: those of the step.
-    ``slopes`` (dict of int to _Slope): the vectors that are values of f, by their numbers.
-    ``in_table``: whether a table does the sums, and finds norms.
+    ``slopes``: the vectors that are values of f, by their numbers.
     ``product_places``: which of the work are products.
     ``program``: what does the work of so many steps in one call.
     """
 
-    passes: StepPasses
-    vectors: list[Vector]
-    work: list[Callable[[], object]]
-    numbers: Numbers
-    slopes: dict[int, _Slope]
-    in_table: bool
-    product_places: list[int] = field(default_factory=list)
-    program: Callable[[int], None] | None = None
+    def __init__(self, passes: StepPasses, vectors: list[Vector], in_table: bool) -> None:
+        self.passes, self.vectors, self.in_table = passes, vectors, in_table
+        self.work: list[Callable[[], object]] = []
+        self.numbers = Numbers()
+        self.slopes: dict[int, _Slope] = {}
+        self.product_places: list[int] = []
+        self.program: Callable[[int], None] | None = None
 
     def add_product(self, work: Callable[[], object]) -> None:
         """Add a product to the work."""
@@ -317,7 +314,7 @@ class StepRunner:
         self, passes: StepPasses, vectors: list[Vector], measures: bool, in_table: bool = True
     ) -> _Lowered:
         in_table = in_table and self._fit(passes, vectors)
-        found = _Lowered(passes, vectors, [], Numbers(), {}, in_table)
+        found = _Lowered(passes, vectors, in_table)
         for known in passes.known:
             found.slopes[known.slope] = self._slope(known.node)
         sums = _Sums(found)

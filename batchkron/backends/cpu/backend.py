@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -58,11 +57,13 @@ _NUMBERS = (int, float)
 _KRYLOV_DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
-@dataclass(frozen=True, slots=True)
 class KronPlan:
     """y = alpha * (F_1 ⊗ … ⊗ F_d) x + beta * y by sliced multiplies (FastKron, Algorithm 1)."""
 
-    native: Any
+    __slots__ = ("native",)
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
 
     def run(
         self,

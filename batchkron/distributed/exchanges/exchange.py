@@ -20,18 +20,7 @@ __all__ = ["Exchange", "Views"]
 Views = list[tuple[Array, Array]]  # (target, source) of copies, of one shape
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Elements (s, l) of a target's part: for s in [s0, s1) the l in [l0, l1)."""
-
-    s0: int
-    s1: int
-    l0: int
-    l1: int
-
-    @property
-    def elements(self) -> int:
-        return (self.s1 - self.s0) * (self.l1 - self.l0)
+Span = tuple[int, int, int, int]  # s0, s1, l0, l1: elements (s, l), s in [s0, s1), l in [l0, l1)
 
 
 @dataclass(frozen=True)
@@ -57,7 +46,7 @@ class Exchange:
         """The number of ranks that take part."""
         return len(self.sources) - 1
 
-    def spans(self, target: int) -> list[_Span]:
+    def spans(self, target: int) -> list[Span]:
         """Return the part of a target as at most three rectangles, in the order of its elements."""
         begin, end = self.targets[target], self.targets[target + 1]
         if begin == end:
@@ -65,28 +54,29 @@ class Exchange:
         first, skipped = divmod(begin, self.others)
         last, rest = divmod(end, self.others)
         if first == last:
-            return [_Span(first, first + 1, skipped, rest)]
+            return [(first, first + 1, skipped, rest)]
         found = []
         if skipped:
-            found.append(_Span(first, first + 1, skipped, self.others))
+            found.append((first, first + 1, skipped, self.others))
             first += 1
         if first < last:
-            found.append(_Span(first, last, 0, self.others))
+            found.append((first, last, 0, self.others))
         if rest:
-            found.append(_Span(last, last + 1, 0, rest))
+            found.append((last, last + 1, 0, rest))
         return found
 
-    def pieces(self, source: int, target: int) -> Iterator[tuple[int, _Span]]:
+    def pieces(self, source: int, target: int) -> Iterator[tuple[int, Span]]:
         """Yield the number of the target's rectangle and what of it comes from the source."""
         begin, end = self.sources[source], self.sources[source + 1]
-        for number, span in enumerate(self.spans(target)):
-            l0, l1 = max(span.l0, begin), min(span.l1, end)
+        for number, (s0, s1, first, last) in enumerate(self.spans(target)):
+            l0, l1 = max(first, begin), min(last, end)
             if l0 < l1:
-                yield number, _Span(span.s0, span.s1, l0, l1)
+                yield number, (s0, s1, l0, l1)
 
     def count(self, source: int, target: int) -> int:
         """Return how many elements of a vector go from one rank to another, or stay."""
-        return sum(piece.elements for _, piece in self.pieces(source, target))
+        pieces = self.pieces(source, target)
+        return sum((s1 - s0) * (l1 - l0) for _, (s0, s1, l0, l1) in pieces)
 
     def send_counts(self, source: int) -> list[int]:
         """Return the elements that go to each rank."""
@@ -147,42 +137,40 @@ class Exchange:
         for target in ((rank + k) % self.parts for k in range(1, self.parts + 1)):
             # begin with the next rank: not all ranks write to the same one at first
             rectangles = self._rectangles(target, parts[target])
-            for number, piece in self.pieces(rank, target):
-                span, rectangle = rectangles[number]
-                rows = slice(piece.l0 - begin, piece.l1 - begin)
-                view = products[:, rows, piece.s0 : piece.s1].transpose(0, 2, 1, 3)
-                found.append((rectangle[:, :, piece.l0 - span.l0 : piece.l1 - span.l0], view))
+            for number, (s0, s1, l0, l1) in self.pieces(rank, target):
+                first, rectangle = rectangles[number]
+                view = products[:, l0 - begin : l1 - begin, s0:s1].transpose(0, 2, 1, 3)
+                found.append((rectangle[:, :, l0 - first : l1 - first], view))
         return found
 
     def _by_target(self, rank: int, products: Array) -> Iterator[Array]:
         """Yield views (vectors, s, l, inner) of what a rank has before, target after target."""
         begin = self.sources[rank]
         for target in range(self.parts):
-            for _, piece in self.pieces(rank, target):
-                rows = slice(piece.l0 - begin, piece.l1 - begin)
-                yield products[:, rows, piece.s0 : piece.s1].transpose(0, 2, 1, 3)
+            for _, (s0, s1, l0, l1) in self.pieces(rank, target):
+                yield products[:, l0 - begin : l1 - begin, s0:s1].transpose(0, 2, 1, 3)
 
     def _by_source(self, rank: int, part: Array) -> Iterator[Array]:
         """Yield views (vectors, s, l, inner) of what a rank has after, source after source."""
         rectangles = self._rectangles(rank, part)
         for source in range(self.parts):
-            for number, piece in self.pieces(source, rank):
-                span, rectangle = rectangles[number]
-                yield rectangle[:, :, piece.l0 - span.l0 : piece.l1 - span.l0]
+            for number, (_, _, l0, l1) in self.pieces(source, rank):
+                first, rectangle = rectangles[number]
+                yield rectangle[:, :, l0 - first : l1 - first]
 
-    def _rectangles(self, rank: int, part: Array) -> list[tuple[_Span, Array]]:
-        """Return the rectangles of a rank's part as views (vectors, s, l, inner)."""
+    def _rectangles(self, rank: int, part: Array) -> list[tuple[int, Array]]:
+        """Return the first l of each rectangle of a rank and its view (vectors, s, l, inner)."""
         vectors, _, inner = part.shape
         views, place = [], 0
-        for span in self.spans(rank):
-            values = part[:, place : place + span.elements]
-            rows, columns = span.s1 - span.s0, span.l1 - span.l0
+        for s0, s1, l0, l1 in self.spans(rank):
+            rows, columns = s1 - s0, l1 - l0
+            values = part[:, place : place + rows * columns]
             if self.in_place:
                 shaped = values.reshape(vectors, columns, rows, inner).transpose(0, 2, 1, 3)
             else:
                 shaped = values.reshape(vectors, rows, columns, inner)
-            views.append((span, shaped))
-            place += span.elements
+            views.append((l0, shaped))
+            place += rows * columns
         return views
 
     def _in_turn(self, views: Iterator[Array], buffer: Array) -> Iterator[tuple[Array, Array]]:

@@ -110,7 +110,7 @@ def make_plan(shapes: Shapes, parts: int, rule: ExchangeRule, redistribute: bool
     ``rule`` ({"group", "every"}).
     """
     search = _Search(tuple(shapes), parts, rule, redistribute)
-    cost, rounds = search.best(_State(len(shapes), frozenset()))
+    cost, rounds = search.best((len(shapes), frozenset()))
     if parts > 1 and redistribute:
         rounds = _in_place(rounds)
     return Plan(search.shapes, parts, rounds, redistribute, cost[-1])
@@ -134,16 +134,9 @@ def _in_place(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
     return (*others, kept, replace(last, behind=behind))
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """Modes from ``ahead`` on are done and first in the order of elements, then come the others.
-
-    ``done`` are those of the others that are multiplied already.
-    """
-
-    ahead: int
-    done: frozenset[int]
-
+_State = tuple[int, frozenset[int]]
+"""Modes from the number ``ahead`` on are done and first in the order of elements, then come the
+others; of these some are done, multiplied already."""
 
 _Cost = tuple[int, int, float]  # elements sent, rounds, multiply-adds
 
@@ -161,7 +154,7 @@ class _Search:
 
     def best(self, state: _State) -> tuple[_Cost, tuple[Round, ...]]:
         """Return the cost of the best rounds, and the rounds."""
-        if state.ahead == 0:
+        if state[0] == 0:
             return (0, 0, 0.0), ()
         if state not in self._known:
             best: tuple[_Cost, tuple[Round, ...]] | None = None
@@ -176,31 +169,33 @@ class _Search:
 
     def _candidates(self, state: _State) -> Iterator[tuple[_Cost, Round, _State]]:
         """Yield rounds from a state, larger groups first."""
-        sizes = self._sizes(state)
-        whole = max(state.ahead - whole_modes(sizes, self.parts), 0)
-        first = state.ahead - 1 if self._every else whole
-        for cut in range(first, state.ahead):
+        sizes, (ahead, _) = self._sizes(state), state
+        whole = max(ahead - whole_modes(sizes, self.parts), 0)
+        first = ahead - 1 if self._every else whole
+        for cut in range(first, ahead):
             early = range(0) if self._every else range(whole, cut)
             yield self._round(state, sizes, cut, [k for k in early if self._shrinks(state, k)])
 
     def _shrinks(self, state: _State, k: int) -> bool:
         rows, columns = self.shapes[k]
-        return rows < columns and k not in state.done
+        return rows < columns and k not in state[1]
 
     def _size(self, state: _State, k: int) -> int:
-        return self.shapes[k][0 if k >= state.ahead or k in state.done else 1]
+        ahead, done = state
+        return self.shapes[k][0 if k >= ahead or k in done else 1]
 
     def _sizes(self, state: _State) -> list[int]:
         """Return the modes' sizes in the order of elements."""
-        order = [*range(state.ahead, len(self.shapes)), *range(state.ahead)]
+        order = [*range(state[0], len(self.shapes)), *range(state[0])]
         return [self._size(state, k) for k in order]
 
     def _round(
         self, state: _State, sizes: list[int], cut: int, early: list[int]
     ) -> tuple[_Cost, Round, _State]:
         """Return the round that multiplies and exchanges the modes from ``cut`` on."""
-        following = _State(cut, (state.done | frozenset(early)).intersection(range(cut)))
-        after, group = self._sizes(following), state.ahead - cut
+        ahead, done = state
+        following = cut, (done | frozenset(early)).intersection(range(cut))
+        after, group = self._sizes(following), ahead - cut
         bounds, whole = mode_bounds(sizes, self.parts), whole_modes(sizes, self.parts)
         held = math.prod(sizes[len(sizes) - whole :])  # of one slice of the modes that are whole
         left = math.prod(after[len(after) - whole + group :])  # of those that are not exchanged
@@ -210,7 +205,7 @@ class _Search:
             sources=tuple(bound // max(held, 1) * left for bound in bounds),
             targets=mode_bounds(after, self.parts),
         )
-        moved = [k for k in range(cut, state.ahead) if k not in state.done]
+        moved = [k for k in range(cut, ahead) if k not in done]
         products = self._products(state, [*_runs(early), *_runs(moved)])
         here = Round(bounds, products, exchange)
         made = self.parts > 1 and (cut > 0 or self.redistribute)
@@ -218,7 +213,7 @@ class _Search:
 
     def _products(self, state: _State, runs: list[tuple[int, int]]) -> tuple[LocalProduct, ...]:
         """Return the products with runs of neighbouring factors, one after another."""
-        sizes = [self._size(state, k) for k in range(state.ahead)]
+        sizes = [self._size(state, k) for k in range(state[0])]
         products = []
         for first, last in runs:
             rows, columns = zip(*self.shapes[first : last + 1], strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,32 +27,27 @@ __all__ = ["FactoredList", "factored", "listing_of"]
 _SINGLE_USES = 0.7
 
 
-class _Matrices(NamedTuple):
-    """The matrices of a part, of mode ``mode``: matrix i is Σ_j w_weights[j] A_ids[j].
+_Matrices: TypeAlias = tuple[int, Ids, Ids, Ids | None]
+"""The matrices of a part: mode, starts, ids, weights. Matrix i is Σ_j w_weights[j] A_ids[j] over j
+from ``starts[i]`` to ``starts[i + 1] - 1``. Without weights all w are 1."""
 
-    The sum is over j from ``starts[i]`` to ``starts[i + 1] - 1``. Without weights all w are 1.
-    """
 
-    mode: int
-    starts: Ids
-    ids: Ids
-    weights: Ids | None
-
-    def values(self, spec: BatchSpec, weights: Array) -> Array:
-        """Return the matrices (systems * count, n, n); id ``count_k`` is the identity."""
-        pool = spec.pools[self.mode]
-        size = pool.shape[-1]
-        if self.ids.max(initial=0) == pool.shape[1]:
-            eye = np.broadcast_to(np.eye(size, dtype=spec.dtype), (len(pool), 1, size, size))
-            pool = np.concatenate([pool, eye], axis=1)
-        found = pool[:, self.ids]
-        with np.errstate(over="ignore", invalid="ignore"):  # as kernels: inf and NaN, no warning
-            if self.weights is not None and not (weights == 1).all():
-                found = found * weights[:, self.weights, None, None]
-            if len(self.ids) >= len(self.starts):  # some are sums
-                found = np.add.reduceat(found, self.starts[:-1], axis=1)
-        found = np.broadcast_to(found, (spec.systems, *found.shape[1:]))
-        return np.ascontiguousarray(found).reshape(-1, size, size)
+def _values(matrices: _Matrices, spec: BatchSpec, weights: Array) -> Array:
+    """Return the matrices (systems * count, n, n); id ``count_k`` is the identity."""
+    mode, starts, ids, numbers = matrices
+    pool = spec.pools[mode]
+    size = pool.shape[-1]
+    if ids.max(initial=0) == pool.shape[1]:
+        eye = np.broadcast_to(np.eye(size, dtype=spec.dtype), (len(pool), 1, size, size))
+        pool = np.concatenate([pool, eye], axis=1)
+    found = pool[:, ids]
+    with np.errstate(over="ignore", invalid="ignore"):  # as kernels: inf and NaN, no warning
+        if numbers is not None and not (weights == 1).all():
+            found = found * weights[:, numbers, None, None]
+        if len(ids) >= len(starts):  # some are sums
+            found = np.add.reduceat(found, starts[:-1], axis=1)
+    found = np.broadcast_to(found, (spec.systems, *found.shape[1:]))
+    return np.ascontiguousarray(found).reshape(-1, size, size)
 
 
 class FactoredList(NamedTuple):
@@ -100,7 +95,7 @@ class FactoredList(NamedTuple):
         weights = new_weights(spec, self.letters)
         if weights is None:
             return None
-        return [one.values(spec, weights) for group in self.matrices for one in group]
+        return [_values(one, spec, weights) for group in self.matrices for one in group]
 
 
 def factored(spec: BatchSpec, max_blocks: int, only_if_shared: bool = False) -> FactoredList | None:
@@ -200,7 +195,7 @@ class _Steps:
         starts = np.flatnonzero(opens[kept])
         ids = edges.letters[kept] - int(self._letters.starts[mode])
         weights = None if edges.weights is None else narrow(edges.weights[kept])
-        self.matrices.append(_Matrices(mode, np.append(starts, len(kept)), ids, weights))
+        self.matrices.append((mode, np.append(starts, len(kept)), ids, weights))
         counts = np.bincount(edges.targets[heads], minlength=targets)
         part = SweepPart(
             0 if layer == 0 else layer + 1,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from .device_points import PointsOnDevice
 __all__ = ["PointwiseOfState"]
 
 Values = NDArray[np.float64]
+_Groups: TypeAlias = Sequence[TermGroup]
 
 # Least derivative of a function that has to grow, relative to its largest: undershoots of a front
 # have small negative ones, which change little. Chosen by hand.
@@ -81,16 +82,6 @@ class PointwiseOfState:
         ]
 
 
-@dataclass(frozen=True, eq=False)
-class _Member:
-    """A pointwise operator on a grid: what acts on F, on the state before it, and damps jumps."""
-
-    own: PointwiseOperator
-    outer: Sequence[TermGroup]
-    inner: Sequence[TermGroup]
-    damping: Sequence[TermGroup]
-
-
 class _AtPoints:
     """The pointwise operators of a problem on the same points."""
 
@@ -106,20 +97,21 @@ class _AtPoints:
                 own.setflags(write=False)
         fields = [field for own in operators for field in own.fields]
         self._fields = FieldsAtPoints(fields, self._transform, problem.masses)
-        self._members = [
-            _Member(own, *(_groups(problem, part) for part in (own.terms, own.inner, own.damping)))
-            for own in operators
-        ]
+        # of each operator what acts on F, on the state before it, and damps jumps
+        self._members: list[tuple[PointwiseOperator, _Groups, _Groups, _Groups]] = []
+        for one in operators:
+            outer, inner = _groups(problem, one.terms), _groups(problem, one.inner)
+            self._members.append((one, outer, inner, _groups(problem, one.damping)))
         # memory of the calling thread: values at points, the same of a derivative, coefficients
         self._memory = Workspace(), Workspace(), Workspace()
 
     @cached_property
     def _on_device(self) -> PointsOnDevice | None:
         """The sum for states on a device; None on the CPU, and where it is more than functions."""
-        more = any(m.own.fields or m.own.speed is not None or m.own.grows for m in self._members)
+        more = any(o.fields or o.speed is not None or o.grows for o, *_ in self._members)
         if self._device == "cpu" or more:
             return None
-        members = [(m.own.function, m.outer, m.inner) for m in self._members]
+        members = [(own.function, outer, inner) for own, outer, inner, _ in self._members]
         return PointsOnDevice(self._transform, self._points, members)
 
     def accumulate(self, t: float, u: Values, out: Values) -> None:
@@ -128,44 +120,42 @@ class _AtPoints:
             self._on_device.accumulate(t, u, out)
             return
         at, fields_of = _ValuesOfState(self._transform, u, self._memory), self._fields(t, u)
-        for member in self._members:
-            own, values = member.own, at(member, t)
-            fields = fields_of(own.fields)
+        for own, outer, inner, damping in self._members:
+            values, fields = at(inner, t), fields_of(own.fields)
             if own.grows:
                 self._check_growth(own, values, t, fields)
             found = own.function.of_state(values, self._points, t, fields)
             product = self._transform.coefficients(found, at.memory(2, u.size))
-            for group in member.outer:
+            for group in outer:
                 group.accumulate(t, product, out)
             if own.speed is not None:
-                out += self._speed(own, values, t, fields) * sum_of_groups(member.damping, t, u)
+                out += self._speed(own, values, t, fields) * sum_of_groups(damping, t, u)
 
     def factors(self, t: float) -> list[Operator]:
         """Return the terms of linear functions as operators."""
         return [
-            self._around(member, t, member.own.function.factor(self._points, t))
-            for member in self._members
+            self._around(outer, inner, t, own.function.factor(self._points, t))
+            for own, outer, inner, _ in self._members
         ]
 
     def derivatives(self, t: float, u: Values) -> list[Operator]:
         """Return the derivatives of the terms with respect to the state."""
         at = _ValuesOfState(self._transform, u, self._memory)
         fields_of, found = self._fields(t, u), []
-        for member in self._members:
-            own, values = member.own, at(member, t)
-            fields = fields_of(own.fields)
-            found.append(self._around(member, t, self._slope(own, values, t, fields)))
+        for own, outer, inner, damping in self._members:
+            values, fields = at(inner, t), fields_of(own.fields)
+            found.append(self._around(outer, inner, t, self._slope(own, values, t, fields)))
             if own.speed is not None:
                 speed = float(self._speed(own, values, t, fields))
-                found.append(speed * operator_sum(member.damping, t))
+                found.append(speed * operator_sum(damping, t))
         return found
 
-    def _around(self, member: _Member, t: float, factor: Values) -> Operator:
+    def _around(self, outer: _Groups, inner: _Groups, t: float, factor: Values) -> Operator:
         """Return what acts on the product of a function and what is inside, as an operator."""
         to_values, to_coefficients = self._transform.operators
         diagonal = Diagonal(factor).to(self._device)
-        whole = operator_sum(member.outer, t) @ to_coefficients @ diagonal @ to_values
-        return whole @ operator_sum(member.inner, t) if member.inner else whole
+        whole = operator_sum(outer, t) @ to_coefficients @ diagonal @ to_values
+        return whole @ operator_sum(inner, t) if inner else whole
 
     def _slope(
         self, own: PointwiseOperator, values: Values, t: float, fields: Mapping[str, Values]
@@ -210,10 +200,10 @@ class _ValuesOfState:
         self._transform, self._u, self._memory = transform, u, memory
         self._plain: Values | None = None
 
-    def __call__(self, member: _Member, t: float) -> Values:
-        """Return the values (points,) for a member's function; read-only on the CPU."""
-        if member.inner:
-            return self._values(sum_of_groups(member.inner, t, self._u), 1)
+    def __call__(self, inner: _Groups, t: float) -> Values:
+        """Return the values (points,) for a function of an operator; read-only on the CPU."""
+        if inner:
+            return self._values(sum_of_groups(inner, t, self._u), 1)
         if self._plain is None:
             self._plain = self._values(self._u, 0)
         return self._plain
@@ -234,7 +224,7 @@ class _ValuesOfState:
         return values
 
 
-def _groups(problem: ProblemValue, terms: Sequence[OperatorTerm]) -> Sequence[TermGroup]:
+def _groups(problem: ProblemValue, terms: Sequence[OperatorTerm]) -> _Groups:
     if not terms:
         return ()
     groups = group_terms(terms, problem.grid, problem.degree, problem._form)
