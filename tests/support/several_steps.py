@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from batchkron.backends.cpu.step_table import StepTable
+from batchkron.backends.cpu.backend import StepTable
 from batchkron.solvers import evolve
 from batchkron.solvers.evolution import stepping
 from batchkron.solvers.steppers.step_runner import StepRunner
