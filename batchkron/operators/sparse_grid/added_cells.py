@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchkron.operators.couplings import Ids, Part, joined
-from batchkron.operators.sparse_grid.fibre_profiles import Profiles
+from batchkron.operators.sparse_grid.fibres import Profiles
 from batchkron.operators.sparse_grid.order import HALVES, Cells, SweepOrder
 from batchkron.operators.sparse_grid.spec import BlockMatrix
 

@@ -16,10 +16,10 @@ from batchkron.operators.algebra import Operator
 from batchkron.operators.block_operator import BlockOperator
 from batchkron.operators.kronecker_terms import Blocks, KroneckerTerms
 from batchkron.operators.sparse_grid.added_cells import extended
-from batchkron.operators.sparse_grid.fibre_profiles import Profiles
+from batchkron.operators.sparse_grid.fibres import Profiles
 from batchkron.operators.sparse_grid.linked_blocks import LinkedBlocks, checked_places
+from batchkron.operators.sparse_grid.listing import SweepProgram
 from batchkron.operators.sparse_grid.order import Cells, SweepOrder, sweep_orders
-from batchkron.operators.sparse_grid.program import SweepProgram
 from batchkron.operators.sparse_grid.rows import diagonal, rows_as_products
 from batchkron.operators.sparse_grid.schedule import MatrixSums, Stage, needed_sweeps, passed
 from batchkron.operators.sparse_grid.spec import (

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from batchkron.operators.couplings import Ids, Part
-from batchkron.operators.sparse_grid.fibre_profiles import Profiles
-from batchkron.operators.sparse_grid.fibres import Fibres, is_closed_by_level
+from batchkron.operators.sparse_grid.fibres import Fibres, Profiles, is_closed_by_level
 from batchkron.operators.sparse_grid.spec import SweepSpec
 
 __all__ = ["HALVES", "Cells", "SweepOrder", "sweep_orders"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sweep_oracle import operator_of
 
 import batchkron as bk
-from batchkron.operators.sparse_grid import fibre_profiles as profiles
+from batchkron.operators.sparse_grid import fibres
 from batchkron.problems import SparseGrid
 
 
@@ -67,13 +67,13 @@ def refined(grid, chosen):
 def looked_up(monkeypatch):
     """For each table of couplings that is computed, the number of its 1-D cells."""
     found = []
-    original = profiles.Profiles._found
+    original = fibres.Profiles._found
 
     def counted(self, key):
         found.append(len(self.cells))
         return original(self, key)
 
-    monkeypatch.setattr(profiles.Profiles, "_found", counted)
+    monkeypatch.setattr(fibres.Profiles, "_found", counted)
     return found
 
 
@@ -140,7 +140,7 @@ def test_sets_of_one_key_are_told_apart(rng, monkeypatch):
     def key(cells, bounds):
         return np.zeros(len(bounds) - 1, np.uint64)
 
-    monkeypatch.setattr(profiles, "_keys", key)
+    monkeypatch.setattr(fibres, "_keys", key)
     op = bk.SparseGridOperator(grid, terms, 2)
     x = rng.standard_normal(op.shape[0])
     np.testing.assert_array_equal(op @ x, expected @ x)

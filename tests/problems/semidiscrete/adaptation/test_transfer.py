@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from batchkron.operators.sparse_grid import fibre_profiles as profiles
+from batchkron.operators.sparse_grid import fibres
 from batchkron.problems import SparseGrid, make
 from batchkron.problems.gallery.registry import get
 from batchkron.problems.semidiscrete.adaptation.transfer import carried_over
@@ -46,7 +46,7 @@ def test_nothing_is_assembled_again(rng, monkeypatch):
     moved = problem.on_grid(problem.grid)
     assert moved.operator.num_new_profiles == 0
     assert moved.terms is problem.terms
-    monkeypatch.setattr(profiles.Profiles, "_found", None)  # no table is computed anew
+    monkeypatch.setattr(fibres.Profiles, "_found", None)  # no table is computed anew
     cells = SparseGrid.sparse([3, 3, 3]).cells
     again = moved.on_grid(SparseGrid.custom(cells, problem.grid.levels))
     assert again.operator.num_profiles < before.num_profiles
