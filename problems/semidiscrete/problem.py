@@ -30,6 +30,7 @@ from ..statement.text import rows_text
 from .adaptation.changing_cells import AdaptiveProblem, adaptive_problem
 from .adaptation.own_rule import with_rule
 from .adaptation.transfer import carried_over, parts_at_levels
+from .checks import check_vector
 from .description import problem_rows, problem_text
 from .fields.field import Field
 from .fields.implicit import ImplicitFields
@@ -39,7 +40,6 @@ from .output.cut import AxisOrName, Counts, Places
 from .output.output import Output
 from .system import System
 from .value import ProblemValue
-from .vector_checks import check_vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

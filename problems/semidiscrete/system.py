@@ -26,6 +26,7 @@ from ..statement.separable import (
 )
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
+from .checks import check_vector
 from .edges import EdgeOnGrid
 from .fields.electric import ElectricOfState
 from .fields.following import Following
@@ -44,7 +45,6 @@ from .operators import (
 from .sources import MovingSources, Sources
 from .time_combination import TimeCombination
 from .value import ProblemValue
-from .vector_checks import check_vector
 
 __all__ = ["System"]
 

@@ -37,6 +37,7 @@ from ..statement.functions import FunctionOfAxes  # noqa: F401
 from ..statement.gains import MaxwellianGain  # noqa: F401
 from .checks import (
     check_axes,
+    check_content,
     check_edges,
     check_electric,
     check_functions,
@@ -51,7 +52,6 @@ from .checks import (
 from .exact.function import ExactFunction
 from .levels import OtherLevels
 from .operators import OperatorForm, choose_form
-from .vector_checks import check_content
 
 __all__ = ["ProblemValue", "content_of"]
 

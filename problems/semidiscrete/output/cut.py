@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ...statement.axis import Axis
 from ...statement.number_checks import finite_number
+from ..checks import check_vector
 from ..fields.contraction import point_weights
 from ..fields.field import Field
-from ..vector_checks import check_vector
 from .observables import Observables
 
 __all__ = ["AxisOrName", "Counts", "Cut", "Places", "find_axis", "make_cut"]

@@ -23,6 +23,7 @@ from ...statement.electric import Electric, ElectricComponent
 from ...statement.field_axes import check_field
 from ...statement.fields import FieldExpression, checked_powers
 from ...statement.number_checks import finite_number
+from ..checks import check_vector
 from ..exact.function import ExactFunction, OnGrid
 from ..exact.separable import SeparableSolution
 from ..fields.contraction import contraction, point_weights, power_weights
@@ -31,7 +32,6 @@ from ..fields.evaluation import FieldEvaluation
 from ..fields.field import Field
 from ..system import System
 from ..time_combination import kron_on_grid
-from ..vector_checks import check_vector
 
 __all__ = ["Observables"]
 
