@@ -76,7 +76,7 @@ from .semidiscrete.fields.bounds import (
 )
 from .semidiscrete.levels import LevelParts
 from .semidiscrete.problem import Problem
-from .semidiscrete.time_combination import TimeCombination
+from .semidiscrete.sources import TimeCombination
 from .statement.arguments import (
     AnyTerm,
     axes_of,

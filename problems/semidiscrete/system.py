@@ -27,7 +27,6 @@ from ..statement.separable import (
 from ..statement.time import constant
 from ..statement.time_functions import TimeFunction
 from .checks import check_vector
-from .edges import EdgeOnGrid
 from .fields.electric import ElectricOfState
 from .fields.following import Following
 from .fields.gains import GainsOfState
@@ -42,8 +41,7 @@ from .operators import (
     operator_sum,
     validate_groups,
 )
-from .sources import MovingSources, Sources
-from .time_combination import TimeCombination
+from .sources import EdgeOnGrid, MovingSources, Sources, TimeCombination
 from .value import ProblemValue
 
 __all__ = ["System"]

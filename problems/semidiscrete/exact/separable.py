@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...discretization.parts import ExactSolution, Masses
 from ...grids.degrees import Degree, sizes_of_degrees
 from ...grids.sparse_grid import SparseGrid
-from ..time_combination import TimeCombination
+from ..sources import TimeCombination
 from ..weighted_norm import OrthonormalCoordinates
 from .error import norm_matrix, tail_matrix
 

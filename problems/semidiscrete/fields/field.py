@@ -14,7 +14,7 @@ from ...discretization.parts import Masses
 from ...grids.degrees import Degree, of_each_axis, sizes_of_degrees
 from ...grids.sparse_grid import SparseGrid, grid_text
 from ...statement.axis import Axis
-from ..time_combination import kron_on_grid
+from ..sources import kron_on_grid
 from ..weighted_norm import OrthonormalCoordinates
 from .contraction import power_weights
 

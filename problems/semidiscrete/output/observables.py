@@ -30,8 +30,8 @@ from ..fields.contraction import contraction, point_weights, power_weights
 from ..fields.electric import ElectricValues
 from ..fields.evaluation import FieldEvaluation
 from ..fields.field import Field
+from ..sources import kron_on_grid
 from ..system import System
-from ..time_combination import kron_on_grid
 
 __all__ = ["Observables"]
 
