@@ -141,14 +141,13 @@ class EventRecord:
 class EventDetector:
     """Finds the events in the steps of a run.
 
-    ``events`` (Event, callable, or sequence of them): the events to find.
+    ``events`` (sequence of Event or callable): the events to find, at least one.
 
     Raises `TypeError` if an event is not a function.
     """
 
-    def __init__(self, events: Sequence[Any] | Any) -> None:
-        given = [events] if isinstance(events, Event) or callable(events) else list(events)
-        self.events = [_as_event(event, k) for k, event in enumerate(given)]
+    def __init__(self, events: Sequence[Any]) -> None:
+        self.events = [_as_event(event, k) for k, event in enumerate(events)]
         self._values: list[float] = []
         self._at_t0 = False
 
@@ -176,8 +175,6 @@ class EventDetector:
     def find(self, step: Interpolant) -> list[tuple[float, Event]]:
         """Return the events in a step with their times, the earliest first."""
         found: list[tuple[float, Event]] = []
-        if not self.events:  # states inside the step would be computed for nothing
-            return found
         t, end = step.interval
         last = self._values_at(end, step)
         rows = [(inside, self._values_at(inside, step)) for inside in _times_inside(step)]

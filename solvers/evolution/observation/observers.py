@@ -14,7 +14,7 @@ from batchkron.attributes import attribute, has_attribute
 
 from ...krylov.vectors.ranks import Ranks, dot_over
 from ...products import Vector
-from .events import EventDetector, EventRecord, Interpolant
+from .events import Event, EventDetector, EventRecord, Interpolant
 from .measures import MomentWeights, Outflow
 from .returned import number_or_bool
 
@@ -187,7 +187,8 @@ class Observer:
             )
         given = dict(watch or {}).items()
         self.quantities = {n: q if isinstance(q, Quantity) else Quantity(q) for n, q in given}
-        self._detector = EventDetector(events)
+        several = [events] if isinstance(events, Event) or callable(events) else list(events)
+        self._detector = EventDetector(several) if several else None
         self._problem: Any = None
         self.samples: list[tuple[float, Vector]] = []
         self.sample_problems: list[Any] = []
@@ -197,7 +198,7 @@ class Observer:
     @property
     def interpolates(self) -> bool:
         """Whether states inside steps are needed, for samples or events."""
-        return bool(self._times or self._detector.events)
+        return bool(self._times) or self._detector is not None
 
     @property
     def values(self) -> dict[str, float | None]:
@@ -213,7 +214,7 @@ class Observer:
         self._times = [time for time in self._times if time >= t]
         while self._times and self._times[0] == t:
             self._sample(self._times.pop(0), u)
-        if self._detector.events:
+        if self._detector is not None:
             self._detector.begin(t, u, first=first)
         for name, quantity in self.quantities.items():
             measure = quantity.measure
@@ -230,12 +231,12 @@ class Observer:
             make = attribute(quantity.measure, "for_problem")
             if make is not None:
                 self.quantities[name] = replace(quantity, measure=make(problem))
-        if self._detector.events:
+        if self._detector is not None:
             self._detector.move(problem)
 
     def save(self) -> tuple[Any, ...]:
         """Return what `restore` needs to forget the steps that follow."""
-        detector = self._detector.save()
+        detector = None if self._detector is None else self._detector.save()
         counts = len(self.samples), len(self.records)
         measures = {
             name: quantity.measure.save()
@@ -248,7 +249,8 @@ class Observer:
         """Forget all that was recorded since `save`."""
         times, detector, (samples, records), watched, measures = saved
         self._times, self.watched = list(times), dict(watched)
-        self._detector.restore(detector)
+        if self._detector is not None:
+            self._detector.restore(detector)
         for name, measure in measures.items():
             self.quantities[name].measure.restore(measure)
         del self.samples[samples:], self.sample_problems[samples:], self.records[records:]
@@ -261,7 +263,7 @@ class Observer:
         """Find the events and samples in a step; return the first terminal event, if any."""
         end = step.interval[1]
         terminal: EventRecord | None = None
-        for t, event in self._detector.find(step):
+        for t, event in [] if self._detector is None else self._detector.find(step):
             record = EventRecord(event.name, t, step.at(t).copy(), self._problem)
             self.records.append(record)
             if event.terminal:
