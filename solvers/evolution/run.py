@@ -22,7 +22,7 @@ from batchkron.storage import Checkpoint
 from ..krylov.vectors.ranks import any_over, ranks_of_problem
 from ..products import ProductHook
 from ..protocols import as_time_problem
-from .adapt.adapt import Adapt, AdaptiveProblem, rule_of_run
+from .adapt.adapt import Adapt, AdaptiveProblem, as_rule
 from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
 from .guards import watched
@@ -123,7 +123,8 @@ class Run:
     ) -> None:
         self.on_step, self.on_product, self.on_failure = on_step, on_product, on_failure
         problem = as_time_problem(problem, u0, source, jac)
-        rule = rule_of_run(problem, adapt)
+        own = attribute(problem, "adapt") if adapt is None else None
+        rule = (None if adapt is False else adapt) if own is None else as_rule(own)
         if ranks_of_problem(problem) is not None:
             saves = checkpoint is not None or resume is not None
             refuse_for_ranks(problem, solver, preconditioner, events, watch, saves=saves)

@@ -108,7 +108,7 @@ def _rule(given: dict[str, Any], fixed: bool, problem: Problem | LinearProblem) 
     """
     from batchkron.problems import LinearProblem
     from batchkron.solvers import Adapt
-    from batchkron.solvers.evolution.adapt.adapt import rule_of_run
+    from batchkron.solvers.evolution.adapt.adapt import as_rule
 
     if fixed:
         return None
@@ -117,7 +117,7 @@ def _rule(given: dict[str, Any], fixed: bool, problem: Problem | LinearProblem) 
             f"{problem.name} is a batch list without a grid that could follow the solution; "
             f"leave {_word(given)} out."
         )
-    own = rule_of_run(problem, None)
+    own = as_rule(getattr(problem, "adapt", None))
     with usage_errors():
         if own is not None:
             return replace(own, **given)

@@ -14,7 +14,7 @@ from batchkron.storage import StoredGrid
 from ...products import Vector
 from ..start.arguments import finite_number
 
-__all__ = ["Adapt", "AdaptiveProblem", "adaptive_problem", "rule_of_run"]
+__all__ = ["Adapt", "AdaptiveProblem", "adaptive_problem", "as_rule"]
 
 _SHARE = 0.1  # default horizon as a share of the run; chosen by hand
 
@@ -176,17 +176,10 @@ class AdaptiveProblem(Protocol):
         ...
 
 
-def rule_of_run(problem: Any, adapt: Adapt | bool | None) -> Adapt | None:
-    """Return the rule of a run, None for a grid that does not change.
-
-    ``adapt`` is the argument of `evolve`: an Adapt, False, or None for the problem's own rule, its
-    attribute ``adapt``, if it has one.
-    """
-    if adapt is False:
+def as_rule(own: Any) -> Adapt | None:
+    """Return a problem's own rule, its attribute ``adapt``, as an Adapt; None if it is no rule."""
+    if not has_attribute(own, "tol"):
         return None
-    own = attribute(problem, "adapt") if adapt is None else None
-    if own is None or not has_attribute(own, "tol"):
-        return adapt  # type: ignore[return-value]  # adaptive_problem refuses what is no Adapt
     names = "tol", "every", "horizon", "max_level", "keep", "weight", "relative"
     return Adapt(**{name: getattr(own, name) for name in names})
 
