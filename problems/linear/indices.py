@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,9 +41,8 @@ def index_names(blocks: Sequence[int]) -> tuple[str, ...]:
     return ("block", *(f"i{k}" for k in range(1, len(blocks))))
 
 
-@dataclass(frozen=True, eq=False)
 class IndexPlot:
-    """A line of a vector along one index.
+    """A line of a state in blocks along one index; see `LinearProblem.plot`.
 
     ``along``: the index.
     ``fixed`` (dict of str to int): where the others are.
@@ -52,20 +50,13 @@ class IndexPlot:
     ``exact`` (ndarray, (n,), or None): of the exact solution.
     """
 
-    along: str
-    fixed: dict[str, int]
-    values: NDArray[Any]
-    exact: NDArray[Any] | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         state: NDArray[Any],
         exact: NDArray[Any] | None,
         along: str | None,
         places: Mapping[str, int],
-    ) -> IndexPlot:
-        """Return the line of a state in blocks; see `LinearProblem.plot`."""
+    ) -> None:
         names = index_names(state.shape)
         for name in (*places, *([] if along is None else [along])):
             if name not in names:
@@ -73,14 +64,14 @@ class IndexPlot:
         free = [name for name in names if name not in places]
         if not free or along in places:
             raise ValueError("all indices are fixed; expected one that is left to draw along")
-        drawn = free[0] if along is None else along
+        self.along = free[0] if along is None else along
         largest = np.unravel_index(int(np.argmax(np.abs(state))), state.shape)
-        fixed: dict[str, int] = {}
+        self.fixed: dict[str, int] = {}
         for name, size, place in zip(names, state.shape, largest, strict=True):
-            if name != drawn:
-                fixed[name] = _place(name, places.get(name, int(place)), size)
-        line = tuple(fixed.get(name, slice(None)) for name in names)
-        return cls(drawn, fixed, state[line], None if exact is None else exact[line])
+            if name != self.along:
+                self.fixed[name] = _place(name, places.get(name, int(place)), size)
+        line = tuple(self.fixed.get(name, slice(None)) for name in names)
+        self.values, self.exact = state[line], None if exact is None else exact[line]
 
 
 def _place(name: str, given: Any, size: int) -> int:

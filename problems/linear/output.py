@@ -178,7 +178,7 @@ class LinearOutput:
         exact = None
         if t is not None and self._exact:
             exact = to_host(self.exact_at(t), "exact").reshape(self._system.blocks)
-        return IndexPlot.of(state, exact, along, slice or {})
+        return IndexPlot(state, exact, along, slice or {})
 
     def _title(self, t: float | None) -> str:
         return plain(self._name if t is None else f"{self._name},  t = {t:.6g}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -58,26 +57,17 @@ class SharedModes:
             run.add(x, target)
 
 
-@dataclass(frozen=True, eq=False)
 class _Member:
     """A grid with its longest mode moved to the end, so that each row is a fibre."""
 
-    number: int
-    mode: int
-    coefficient: int
-    shape: tuple[int, ...]
-    places: NDArray[np.int64]
-    long: ModeBasis
-    short: tuple[ModeBasis, ...]
-
-    @classmethod
-    def of(cls, number: int, grid: Subgrid, bases: Bases) -> _Member:
+    def __init__(self, number: int, grid: Subgrid, bases: Bases) -> None:
         assert grid.places is not None
-        shape = tuple(len(basis.ones) for basis in bases)
-        mode = int(np.argmax(shape))
-        places = np.moveaxis(grid.places.reshape(shape), mode, -1).reshape(-1, shape[mode])
-        short = tuple(basis for k, basis in enumerate(bases) if k != mode)
-        return cls(number, mode, grid.coefficient, shape, places, bases[mode], short)
+        self.number, self.coefficient = number, grid.coefficient
+        self.shape = shape = tuple(len(basis.ones) for basis in bases)
+        self.mode = mode = int(np.argmax(shape))
+        self.places = np.moveaxis(grid.places.reshape(shape), mode, -1).reshape(-1, shape[mode])
+        self.long = bases[mode]
+        self.short = tuple(basis for k, basis in enumerate(bases) if k != mode)
 
     def arranged(self, diagonal: Vector) -> Vector:
         """Return a vector of the grid as a matrix with one fibre per row."""
@@ -88,7 +78,7 @@ def _bundled(grids: Sequence[Subgrid], bases: Sequence[Bases]) -> list[list[list
     """Return the bundles, each a list of sections; a section is a list of grids."""
     sections: dict[tuple[int, int], list[_Member]] = {}
     for number, (grid, found) in enumerate(zip(grids, bases, strict=True)):
-        member = _Member.of(number, grid, found)
+        member = _Member(number, grid, found)
         sections.setdefault((member.mode, grid.levels[member.mode]), []).append(member)
     bundles: dict[Any, list[list[_Member]]] = {}
     for section in sections.values():

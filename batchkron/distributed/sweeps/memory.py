@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from batchkron.distributed.sweeps.sweeps_plan import SweepsPlan, X, Y
@@ -12,7 +10,6 @@ from batchkron.operators.couplings import Ids
 __all__ = ["Places", "arrival_places", "common_places", "own_places"]
 
 
-@dataclass(eq=False)
 class Places:
     """Where a rank finds the vectors of a list of sweeps, in blocks. y is not among them.
 
@@ -25,13 +22,12 @@ class Places:
     ``blocks``: of all vectors.
     """
 
-    is_common: bool
-    has_x: bool
-    starts: list[int] = field(default_factory=list)
-    owned: list[int] = field(default_factory=list)
-    arrived: list[int] = field(default_factory=list)
-    blocks: int = 0
-    _of_vectors: list[Ids] = field(default_factory=list)
+    def __init__(self, is_common: bool, has_x: bool) -> None:
+        self.is_common, self.has_x, self.blocks = is_common, has_x, 0
+        self.starts: list[int] = []
+        self.owned: list[int] = []
+        self.arrived: list[int] = []
+        self._of_vectors: list[Ids] = []
 
     def add(self, places: Ids, kept: int, own: Ids, first: int, arrived: int) -> None:
         """Add a vector with ``kept`` blocks; places, -1 for none, are counted from its first."""
