@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from batchkron.storage.atomic_write import write_file
 if TYPE_CHECKING:
     from matplotlib.animation import AbstractMovieWriter
 
-__all__ = ["PicturePlan", "PicturesDuringRun", "numbered", "plan_pictures", "require_movie_writer"]
+__all__ = ["PicturePlan", "PicturesDuringRun", "numbered", "require_movie_writer"]
 
 _FRAMES = 100  # pictures of a movie if their interval is not chosen
 _MAX_PICTURES = 2000  # pictures of a run; a movie keeps all of them in memory
@@ -67,19 +66,29 @@ def _writer(path: Path) -> AbstractMovieWriter:
     return writers[name](fps=_FRAMES_PER_SECOND)
 
 
-@dataclass(frozen=True)
 class PicturePlan:
-    """When pictures are made during a run.
+    """When pictures are made during a run: by default 101, at equal intervals.
 
     ``begin``, ``until``, ``interval``: the times of the first picture and of the last one, and that
       between two of them.
     ``count``: their number.
+
+    Raises `CommandError` if there would be more than 2000.
     """
 
-    begin: float
-    until: float
-    interval: float
-    count: int
+    def __init__(self, begin: float, until: float, interval: float | None) -> None:
+        length = until - begin
+        if interval is None:
+            interval = length / _FRAMES or 1.0
+        self.begin, self.until, self.interval, self.count = begin, until, interval, 1
+        if length > 0.0:
+            count = math.ceil(length / interval - 1e-9) + 1
+            if count > _MAX_PICTURES:
+                raise CommandError(
+                    f"--plot-every {interval:g} makes {count:.6g} pictures until t = {until:g}; at "
+                    f"most {_MAX_PICTURES} are possible. Take a longer interval."
+                )
+            self.count = count
 
     def number(self, t: float) -> int:
         """Return the number of the picture whose time is nearest, from 0."""
@@ -91,25 +100,6 @@ class PicturePlan:
         """Return whether a state after a step of dt is the nearest one to a picture's time."""
         place = self.begin + self.number(t) * self.interval
         return t >= self.until or abs(place - t) <= 0.5 * dt * (1.0 + 1e-9)
-
-
-def plan_pictures(begin: float, until: float, interval: float | None) -> PicturePlan:
-    """Return when pictures are made; by default 101, at equal intervals.
-
-    Raises `CommandError` if there would be more than 2000.
-    """
-    length = until - begin
-    if interval is None:
-        interval = length / _FRAMES
-    if not length > 0.0:
-        return PicturePlan(begin, until, interval or 1.0, 1)
-    count = math.ceil(length / interval - 1e-9) + 1
-    if count > _MAX_PICTURES:
-        raise CommandError(
-            f"--plot-every {interval:g} makes {count:.6g} pictures until t = {until:g}; at most "
-            f"{_MAX_PICTURES} are possible. Take a longer interval."
-        )
-    return PicturePlan(begin, until, interval, count)
 
 
 def numbered(path: Path, number: int) -> Path:

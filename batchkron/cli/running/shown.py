@@ -9,7 +9,7 @@ from batchkron.cli.arguments.output_paths import check_outputs
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.running.files import RunFiles
 from batchkron.cli.running.options import RunOptions
-from batchkron.cli.running.pictures import PicturesDuringRun, numbered, plan_pictures
+from batchkron.cli.running.pictures import PicturePlan, PicturesDuringRun, numbered
 from batchkron.problems import LinearProblem, Problem
 from batchkron.problems.semidiscrete.output.cut import Cut, make_cut
 from batchkron.solvers import Quantity, Run
@@ -66,7 +66,7 @@ def begin_pictures(
     if isinstance(problem, LinearProblem) or (files.movie is None and plot is None):
         return None
     assert isinstance(cut, Cut)
-    plan = plan_pictures(run.t, run.integration.until, options.plot_every)
+    plan = PicturePlan(run.t, run.integration.until, options.plot_every)
     if plot is not None:
         names = {f"picture {k}": numbered(plot, k) for k in range(plan.count)}
         check_outputs(names, {}, force=options.force)

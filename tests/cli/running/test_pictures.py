@@ -13,7 +13,7 @@ from PIL import Image
 from batchkron.analysis.recorded import recorded_in
 from batchkron.cli.arguments.problem import ProblemArgument
 from batchkron.cli.running import pictures
-from batchkron.cli.running.pictures import numbered, plan_pictures
+from batchkron.cli.running.pictures import PicturePlan, numbered
 from batchkron.problems import load_problem
 from batchkron.solvers import EvolveState, Run, evolve
 from batchkron.storage import load_result
@@ -168,7 +168,7 @@ def test_a_movie_has_a_frame_for_each_interval(cli, folder, problem_file):
 
 def test_all_frames_have_the_same_colours(folder, problem_file, monkeypatch):
     problem = load_problem(problem_file)
-    plan = plan_pictures(0.0, 1.0, 0.5)
+    plan = PicturePlan(0.0, 1.0, 0.5)
     made = pictures.PicturesDuringRun(
         plan, problem, pictures.Cut(), folder / "m.gif", None, force=False
     )
@@ -238,19 +238,19 @@ def test_pictures_are_cut(cli, folder):
      (None, 101, {0.0: 0, 0.01: 1, 0.99: 99, 1.0: 100}), (7.0, 2, {0.0: 0, 0.9: 0, 1.0: 1})],
 )  # fmt: skip
 def test_numbers_of_pictures(interval, count, times):
-    plan = plan_pictures(0.0, 1.0, interval)
+    plan = PicturePlan(0.0, 1.0, interval)
     assert plan.count == count
     assert {t: plan.number(t) for t in times} == times
 
 
 def test_each_picture_is_due_once():
-    plan = plan_pictures(0.0, 1.0, 0.1)
+    plan = PicturePlan(0.0, 1.0, 0.1)
     for dt in (0.01, 0.03, 0.1, 0.25):
         steps = int(np.ceil(1.0 / dt))
         due = [k for k in range(steps + 1) if plan.is_due(min(k * dt, 1.0), dt)]
         numbers = [plan.number(min(k * dt, 1.0)) for k in due]
         assert set(numbers) == set(range(11)) if dt <= 0.1 else len(due) == steps + 1
-    assert plan_pictures(0.5, 0.5, None).count == 1
+    assert PicturePlan(0.5, 0.5, None).count == 1
 
 
 def test_names_of_numbered_pictures(tmp_path):
