@@ -54,23 +54,6 @@ class Request:
             check_count("the largest number of iterations", self.maxiter, minimum=0)
 
 
-@dataclass
-class Solved:
-    """Solutions in the layout of b, and for each system, (...), codes, counts and norms."""
-
-    x: Vector
-    istop: Any
-    iterations: Any
-    residual: Any
-    damped: Any
-    normal: Any
-    operator: Any
-    condition: Any
-    solution: Any
-    products: int
-    more: Any  # of the recurrence, (..., N)
-
-
 def minimise(
     method: Callable[[Bidiagonal, Numbers], Recurrence],
     A: Any,
@@ -101,13 +84,24 @@ def minimise(
         start = start.reshape(math.prod(systems), size)
     maximum = most(many, size) if request.maxiter is None else request.maxiter
     rows = module.ascontiguousarray(rows.reshape(math.prod(systems), many))
-    solve = _Solve(operator, rows, start, request)
+    solve = Solved(operator, rows, start, request)
     with device_errors(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         solve.run(method, maximum)
-        return solve.result(systems)
+        solve.end(systems)
+    return solve
 
 
-class _Solve:
+class Solved:
+    """Solutions in the layout of b, and for each system, (...), codes, counts and norms.
+
+    ``x``, ``istop``, ``iterations``: the solutions, why they stopped, and when.
+    ``residual``, ``damped``, ``normal``, ``solution``: true norms of residuals, of these with the
+      damping, of those of the normal equations, and of x.
+    ``operator``, ``condition``: estimates for the operator.
+    ``products``: how many there were.
+    ``more`` (ndarray, (..., N), or None): of the recurrence.
+    """
+
     def __init__(self, A: Rectangular, b: Vector, start: Vector | None, request: Request) -> None:
         self.A, self.b, self.start, self.request = A, b, start, request
         self.module, count = array_module(b), len(b)
@@ -197,8 +191,8 @@ class _Solve:
             self.more = self.module.zeros(self.x.shape, more.dtype)
         self.more[place] = scaled(scaled(more[own], 1.0 / unit), 1.0 / unit)
 
-    def result(self, systems: tuple[int, ...]) -> Solved:
-        """Return solutions, whose true residuals decide whether they are what was asked for."""
+    def end(self, systems: tuple[int, ...]) -> None:
+        """Set the attributes, by true residuals, which decide whether x is what was asked for."""
         damp, moved = self.request.damp, self.x
         x = moved if self.start is None else moved + self.start
         residuals = self.b - self.A.forward(x)
@@ -217,19 +211,12 @@ class _Solve:
             whole = rows.reshape(*systems, rows.shape[-1])
             return whole.T if self.request.batched == "columns" else whole
 
-        return Solved(
-            x=laid_out(x),
-            istop=shaped(self.istop),
-            iterations=shaped(self.iterations),
-            residual=shaped(residual),
-            damped=shaped(damped),
-            normal=shaped(normal * unit),
-            operator=shaped(self.operator),
-            condition=shaped(self.condition),
-            solution=shaped(norms_of(x)),
-            products=self.A.products,
-            more=None if self.more is None else laid_out(self.more),
-        )
+        self.x, self.solution = laid_out(x), shaped(norms_of(x))
+        self.istop, self.iterations = shaped(self.istop), shaped(self.iterations)
+        self.residual, self.damped = shaped(residual), shaped(damped)
+        self.normal, self.products = shaped(normal * unit), self.A.products
+        self.operator, self.condition = shaped(self.operator), shaped(self.condition)
+        self.more = None if self.more is None else laid_out(self.more)
 
     def _refuse_untrue(
         self, damped: Numbers, normal: Numbers, size: Numbers, unit: Numbers
