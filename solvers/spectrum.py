@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,10 +36,12 @@ _KNOWN: OrderedDict[tuple[object, ...], KrylovMatrix] = OrderedDict()
 _MAX_KNOWN = 64  # largest number of cached matrices (20 × 20); chosen by hand
 
 
-@dataclass(frozen=True, eq=False)
 class KrylovMatrix:
     """Properties of the matrix H = V^H A V of Arnoldi's method, V orthonormal.
 
+    ``matrix`` (ndarray, shape (m, m)): H.
+    ``rounding``: up to which properties are taken for exact, relative to the size of H.
+    ``is_whole``: whether H is all of A in another basis.
     ``values`` (ndarray, shape (m,), complex128): the eigenvalues of H, the Ritz values.
     ``self_adjoint``: whether H is Hermitian up to rounding. The Ritz values then lie between the
       smallest and the largest eigenvalue of A; otherwise they may lie anywhere in its field of
@@ -51,11 +52,20 @@ class KrylovMatrix:
       or is the whole of A in another basis.
     """
 
-    values: NDArray[np.complex128]
-    self_adjoint: bool
-    abscissa: float
-    size: float
-    exact: bool = False
+    def __init__(self, matrix: NDArray[Any], rounding: float, *, is_whole: bool) -> None:
+        size = float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
+        unit = math.ldexp(1.0, math.frexp(size)[1])  # H / unit is at most 1: no square overflows
+        scaled = matrix / unit
+        symmetric = 0.5 * (scaled + scaled.conj().T)
+        self.size = size
+        self.self_adjoint = bool(np.linalg.norm(scaled - symmetric) <= rounding * size / unit)
+        rates = unit * np.linalg.eigvalsh(symmetric)
+        self.abscissa = float(rates.max(initial=-math.inf))
+        commutator = scaled @ scaled.conj().T - scaled.conj().T @ scaled
+        is_normal = bool(np.linalg.norm(commutator) <= rounding * (size / unit) ** 2)
+        self.exact = is_whole or self.self_adjoint or is_normal
+        values = rates if self.self_adjoint else np.linalg.eigvals(matrix)
+        self.values: NDArray[np.complex128] = values.astype(np.complex128)
 
 
 def random_start(like: Vector, ranks: Ranks | None = None) -> Vector:
@@ -119,7 +129,7 @@ def arnoldi(
     if not process.is_finite:
         return None
     rounding = math.sqrt(float(np.finfo(start.dtype).eps))
-    result = _from_hessenberg(process.hessenberg, rounding, is_whole=process.is_whole)
+    result = KrylovMatrix(process.hessenberg, rounding, is_whole=process.is_whole)
     if key is not None:
         _KNOWN[name] = result
         while len(_KNOWN) > _MAX_KNOWN:
@@ -200,25 +210,6 @@ class Arnoldi:
         else:
             new *= 1.0 / self.below
         return True
-
-
-def _from_hessenberg(matrix: NDArray[Any], rounding: float, is_whole: bool) -> KrylovMatrix:
-    """Return the properties of H (m, m); ``is_whole`` says that H is all of A in another basis."""
-    size = float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0
-    unit = math.ldexp(1.0, math.frexp(size)[1])  # H / unit is at most 1: no square overflows
-    scaled = matrix / unit
-    symmetric = 0.5 * (scaled + scaled.conj().T)
-    self_adjoint = bool(np.linalg.norm(scaled - symmetric) <= rounding * size / unit)
-    rates = unit * np.linalg.eigvalsh(symmetric)
-    commutator = scaled @ scaled.conj().T - scaled.conj().T @ scaled
-    is_normal = bool(np.linalg.norm(commutator) <= rounding * (size / unit) ** 2)
-    return KrylovMatrix(
-        values=(rates if self_adjoint else np.linalg.eigvals(matrix)).astype(np.complex128),
-        self_adjoint=self_adjoint,
-        abscissa=float(rates.max(initial=-math.inf)),
-        size=size,
-        exact=is_whole or self_adjoint or is_normal,
-    )
 
 
 def numerical_abscissa(operator: Any, start: Vector, ranks: Ranks | None = None) -> float:

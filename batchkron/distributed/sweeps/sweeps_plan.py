@@ -85,20 +85,22 @@ def moved_bounds(before: Ids, bounds: Sequence[int], cells: Ids) -> tuple[int, .
     return tuple(found.tolist())
 
 
-@dataclass(frozen=True)
 class Halo:
     """The blocks of one vector that ranks need of others.
 
     ``owners`` (ndarray of int, (blocks,)): the rank that has each block of the vector.
+    ``needs``: what `SweepsPlan.needs` returns of each part that reads the vector.
     ``ranks``, ``blocks`` (ndarray of int, (needs,)): a rank, and a block of another one that it
       needs: sorted by rank, then by the block's owner, then by block.
     ``parts``: the number of ranks.
     """
 
-    owners: Ids
-    ranks: Ids
-    blocks: Ids
-    parts: int
+    def __init__(self, owners: Ids, needs: Sequence[Ids], parts: int) -> None:
+        keys = np.unique(np.concatenate([np.zeros(0, np.int64), *needs]))
+        ranks, blocks = np.divmod(keys, max(len(owners), 1))
+        order = np.lexsort((blocks, owners[blocks], ranks))
+        self.owners, self.parts = owners, parts
+        self.ranks, self.blocks = ranks[order], blocks[order]
 
     @cached_property
     def counts(self) -> Array:
@@ -157,7 +159,8 @@ class SweepsPlan:
         for step in self.sweeps.steps:
             for part in step.parts:
                 needs[part.source].append(self.needs(part, self.owners[step.target]))
-        return tuple(map(self._halo, self.owners, needs))
+        pairs = zip(self.owners, needs, strict=True)
+        return tuple(Halo(owners, own, self.parts) for owners, own in pairs)
 
     def needs(self, part: SweepPart, targets: Ids) -> Ids:
         """Return the distinct needs of a sweep, as rank times the source's blocks plus block.
@@ -168,12 +171,6 @@ class SweepsPlan:
         reader = np.repeat(targets, np.diff(part.starts))
         away = owners[part.children] != reader
         return np.unique(reader[away] * np.int64(len(owners)) + part.children[away])
-
-    def _halo(self, owners: Ids, needs: Sequence[Ids]) -> Halo:
-        keys = np.unique(np.concatenate([np.zeros(0, np.int64), *needs]))
-        ranks, blocks = np.divmod(keys, max(len(owners), 1))
-        order = np.lexsort((blocks, owners[blocks], ranks))
-        return Halo(owners, ranks[order], blocks[order], self.parts)
 
     @property
     def num_exchanges(self) -> int:
