@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,6 @@ class LevelRun:
         return _line(texts)
 
 
-@dataclass
 class Convergence:
     """The runs of a problem on ascending levels.
 
@@ -75,8 +74,9 @@ class Convergence:
     ``runs``: the runs so far.
     """
 
-    problem: Problem
-    runs: list[LevelRun] = field(default_factory=list)
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.runs: list[LevelRun] = []
 
     @property
     def expected_order(self) -> int:

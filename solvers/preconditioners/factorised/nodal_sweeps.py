@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,20 +24,61 @@ __all__ = ["NodalSweeps"]
 Vector = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
 class _Sweep:
     """Blocks along one mode: block ``inputs[e]`` times ``matrices[ids[e]]`` goes to ``outputs[e]``.
 
     The matrices are those from nodal to hierarchical functions; forward they are transposed.
+
+    ``numbers``: those of the blocks that it reads, of each cell of each grid.
+    ``written``: the numbers of the blocks that it writes for each grid.
     """
 
-    mode: int
-    matrices: Vector
-    ids: Ids
-    inputs: Ids
-    outputs: Ids
-    num_inputs: int
-    num_outputs: int
+    def __init__(
+        self,
+        mode: int,
+        numbers: Sequence[Ids],
+        levels: Sequence[int],
+        filters: Vector | None,
+        sizes: tuple[int, ...],
+        num_inputs: int,
+    ) -> None:
+        ids, inputs, outputs, matrices = [], [], [], []
+        written: list[Ids] = [np.zeros(0, np.int64)] * len(numbers)
+        count, first = 0, 0
+        for level in sorted(set(levels)):
+            some = [grid for grid, own in enumerate(levels) if own == level]
+            moved = [np.moveaxis(numbers[grid], mode, -1) for grid in some]
+            fibres = np.concatenate([own.reshape(-1, own.shape[-1]) for own in moved])
+            # nested: fibres of one level that begin with the same block are the same
+            _, where, which = np.unique(fibres[:, 0], return_index=True, return_inverse=True)
+            width = fibres.shape[1]
+            starts = count + width * np.arange(len(where))
+            rows, columns, blocks = _transform(level, filters, width, sizes[mode])
+            inputs.append(fibres[where][:, rows].ravel())
+            outputs.append((starts[:, None] + columns).ravel())
+            ids.append(np.tile(first + np.arange(len(rows)), len(where)))
+            matrices.append(blocks)
+            count, first = count + width * len(where), first + len(rows)
+            stops = np.cumsum([own.size // width for own in moved])[:-1]
+            for grid, own, found in zip(some, moved, np.split(which, stops), strict=True):
+                placed = starts[found][:, None] + np.arange(width)
+                written[grid] = np.moveaxis(placed.reshape(own.shape), -1, mode)
+        self.mode, self.num_inputs, self.num_outputs = mode, num_inputs, count
+        self.matrices, self.ids = np.concatenate(matrices), np.concatenate(ids)
+        self.inputs, self.outputs = np.concatenate(inputs), np.concatenate(outputs)
+        self.written = written
+
+    def give_each_grid_its_own(self) -> None:
+        """Write the outputs in the order of grids, each with blocks of its own."""
+        wanted = np.concatenate([own.ravel() for own in self.written])
+        order = np.argsort(self.outputs, kind="stable")
+        starts = np.searchsorted(self.outputs[order], wanted)
+        counts = np.searchsorted(self.outputs[order], wanted, side="right") - starts
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        edges = order[np.repeat(starts, counts) + within]
+        self.ids, self.inputs = self.ids[edges], self.inputs[edges]
+        self.outputs = np.repeat(np.arange(len(wanted)), counts)
+        self.num_outputs = len(wanted)
 
     def multiply(self, sizes: Sequence[int], dtype: Any, *, back: bool) -> SegmentedModeMultiply:
         """Return the transform to nodal functions, or the one back."""
@@ -86,12 +126,11 @@ class NodalSweeps:
             own = filters[mode]
             if own is None and mode:
                 continue
-            sweep, numbers = _along(
-                mode, numbers, [height[mode] for height in levels], own, sizes, count
-            )
-            count = sweep.num_outputs
+            heights = [height[mode] for height in levels]
+            sweep = _Sweep(mode, numbers, heights, own, sizes, count)
+            numbers, count = sweep.written, sweep.num_outputs
             made.append(sweep)
-        made[-1] = _in_order(made[-1], numbers)
+        made[-1].give_each_grid_its_own()
         multiply = partial(_Sweep.multiply, sizes=sizes, dtype=dtype)
         self._forward = [multiply(sweep, back=False) for sweep in made]
         self._back = [multiply(sweep, back=True) for sweep in reversed(made)]
@@ -112,73 +151,8 @@ class NodalSweeps:
         last.accumulate(blocks, target.reshape(last.output_shape))
 
 
-def _along(
-    mode: int,
-    numbers: Sequence[Ids],
-    levels: Sequence[int],
-    filters: Vector | None,
-    sizes: tuple[int, ...],
-    num_inputs: int,
-) -> tuple[_Sweep, list[Ids]]:
-    """Return the sweep along a mode, and the numbers of the blocks that it writes for each grid.
-
-    ``numbers`` are those of the blocks that it reads, of each cell of each grid.
-    """
-    ids, inputs, outputs, matrices = [], [], [], []
-    written: list[Ids] = [np.zeros(0, np.int64)] * len(numbers)
-    count, first = 0, 0
-    for level in sorted(set(levels)):
-        some = [grid for grid, own in enumerate(levels) if own == level]
-        moved = [np.moveaxis(numbers[grid], mode, -1) for grid in some]
-        fibres = np.concatenate([own.reshape(-1, own.shape[-1]) for own in moved])
-        # nested: fibres of one level that begin with the same block are the same
-        _, where, which = np.unique(fibres[:, 0], return_index=True, return_inverse=True)
-        width = fibres.shape[1]
-        starts = count + width * np.arange(len(where))
-        rows, columns, blocks = _transform(level, filters, width, sizes[mode])
-        inputs.append(fibres[where][:, rows].ravel())
-        outputs.append((starts[:, None] + columns).ravel())
-        ids.append(np.tile(first + np.arange(len(rows)), len(where)))
-        matrices.append(blocks)
-        count, first = count + width * len(where), first + len(rows)
-        stops = np.cumsum([own.size // width for own in moved])[:-1]
-        for grid, own, found in zip(some, moved, np.split(which, stops), strict=True):
-            placed = starts[found][:, None] + np.arange(width)
-            written[grid] = np.moveaxis(placed.reshape(own.shape), -1, mode)
-    sweep = _Sweep(
-        mode,
-        np.concatenate(matrices),
-        np.concatenate(ids),
-        np.concatenate(inputs),
-        np.concatenate(outputs),
-        num_inputs,
-        count,
-    )
-    return sweep, written
-
-
 def _transform(level: int, filters: Vector | None, width: int, n: int) -> tuple[Ids, Ids, Vector]:
     if filters is not None:
         return wavelet_blocks(level, filters)
     same = np.arange(width)
     return same, same, np.tile(np.eye(n), (width, 1, 1))
-
-
-def _in_order(sweep: _Sweep, numbers: Sequence[Ids]) -> _Sweep:
-    """Return the last sweep with its outputs in the order of grids, each with blocks of its own."""
-    wanted = np.concatenate([own.ravel() for own in numbers])
-    order = np.argsort(sweep.outputs, kind="stable")
-    starts = np.searchsorted(sweep.outputs[order], wanted)
-    counts = np.searchsorted(sweep.outputs[order], wanted, side="right") - starts
-    places = np.repeat(np.arange(len(wanted)), counts)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    edges = order[np.repeat(starts, counts) + within]
-    return _Sweep(
-        sweep.mode,
-        sweep.matrices,
-        sweep.ids[edges],
-        sweep.inputs[edges],
-        places,
-        sweep.num_inputs,
-        len(wanted),
-    )
