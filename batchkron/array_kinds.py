@@ -368,9 +368,9 @@ def cupy_stream(cupy: Any, address: int) -> Any:
     return streams.from_external(_StreamAt(address)) if address else streams.null
 
 
-@dataclass(frozen=True)
 class _StreamAt:
-    address: int
+    def __init__(self, address: int) -> None:
+        self._address = address
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.address  # the protocol's version, and the handle
+        return 0, self._address  # the protocol's version, and the handle
