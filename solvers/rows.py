@@ -13,8 +13,7 @@ from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
 from .krylov.systems.foreign_arrays import refuse_foreign
-from .krylov.vectors.ranks import ranks_of
-from .products import Vector, as_product, norms_of, working_dtype
+from .products import Vector, as_product, norms_of, ranks_of, working_dtype
 
 __all__ = [
     "Multiplied",

@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
 
-from .krylov.vectors.ranks import Ranks, dot_over, max_over, norm_over, sum_over
-from .products import Product, Vector, adjoint_product, as_product
+from .products import (
+    Product,
+    Ranks,
+    Vector,
+    adjoint_product,
+    as_product,
+    dot_over,
+    max_over,
+    norm_over,
+    sum_over,
+)
 
 __all__ = [
     "Arnoldi",

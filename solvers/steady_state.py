@@ -16,9 +16,8 @@ from batchkron.errors import NotPhysicalError
 
 from .evolution.start.arguments import finite_number, initial_state
 from .krylov.systems.limits import check_count, check_tolerances
-from .krylov.vectors.ranks import norm_over, ranks_of_problem
 from .preconditioners import NamedPreconditioner
-from .products import Products
+from .products import Products, norm_over, ranks_of_problem
 from .protocols import as_time_problem
 from .steppers.error_scale import ErrorScale
 from .steppers.implicit_equation import equation_of

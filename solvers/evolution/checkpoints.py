@@ -27,8 +27,7 @@ from batchkron.storage import (
 )
 from batchkron.storage.content_limits import unreadable_state
 
-from ..krylov.vectors.ranks import any_over
-from ..products import Vector
+from ..products import Vector, any_over
 from .result import EvolveStatus, Result
 from .start.integration import Integration
 from .start.provenance import problem_hash as identification

@@ -13,8 +13,7 @@ import numpy as np
 from batchkron.attributes import attribute
 from batchkron.errors import NotPhysicalError
 
-from ..krylov.vectors.ranks import Ranks, any_over, max_over, norm_over
-from ..products import Vector
+from ..products import Ranks, Vector, any_over, max_over, norm_over
 from ..protocols import has_operator, known_beside_rhs, operator_of, says_linear
 from ..spectrum import numerical_abscissa, random_start
 from ..steppers.step_runner import StepTimes

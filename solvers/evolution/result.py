@@ -19,7 +19,7 @@ from batchkron.attributes import attribute
 from batchkron.datasets import require_xarray
 from batchkron.storage import ResultFile
 
-from ..krylov.vectors.ranks import ranks_of_problem
+from ..products import ranks_of_problem
 from .adapt.outcome import AdaptOutcome
 from .observation.events import EventRecord
 from .observation.observers import Watched

@@ -19,8 +19,7 @@ from batchkron.callers import users_level
 from batchkron.errors import NotPhysicalError
 from batchkron.storage import Checkpoint
 
-from ..krylov.vectors.ranks import any_over, ranks_of_problem
-from ..products import ProductHook
+from ..products import ProductHook, any_over, ranks_of_problem
 from ..protocols import as_time_problem
 from .adapt.adapt import Adapt, AdaptiveProblem, as_rule
 from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid

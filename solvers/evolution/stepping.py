@@ -18,8 +18,7 @@ from batchkron.errors import NotPhysicalError
 from batchkron.functions.vector_sum import linear_combination
 
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import Ranks, any_over, dot_over, max_over, norm_over, sum_over
-from ..products import Vector
+from ..products import Ranks, Vector, any_over, dot_over, max_over, norm_over, sum_over
 from ..protocols import refuse_unwritten
 from ..steppers.embedded import EmbeddedStepper
 from ..steppers.passes import Norm

@@ -9,7 +9,7 @@ import numpy as np
 
 from batchkron.arrays import to_host
 
-from ..products import Vector
+from ..products import Vector, norms_over, sum_over
 from .iteration.docstrings import with_shared_parts
 from .iteration.method import KrylovMethod
 from .iteration.recursion import Recursion
@@ -17,7 +17,6 @@ from .iteration.workspace_cache import solve_once
 from .systems.result import KrylovResult
 from .systems.system import LinearSystem
 from .vectors.passes import Pass
-from .vectors.ranks import norms_over, sum_over
 from .vectors.space import Field, Flag, Progress
 
 _ROUNDINGS = 8  # of the root of rounding, below which ‖A r‖ / (‖A‖ ‖r‖) counts as zero

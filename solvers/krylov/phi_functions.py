@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import array_module, to_host
 
-from ..products import Vector
+from ..products import Ranks, Vector, norm_over, sum_over
 from .systems.result import KrylovResult, Status
-from .vectors.ranks import Ranks, norm_over, sum_over
 
 __all__ = ["MAX_SUBSTEPS", "KrylovPhi", "Substep"]
 

@@ -12,8 +12,7 @@ from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
 from ..krylov.systems.foreign_arrays import refuse_foreign
-from ..krylov.vectors.ranks import ranks_of
-from ..products import Vector, refuse_complex
+from ..products import Vector, ranks_of, refuse_complex
 
 __all__ = ["Rectangular"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..krylov.systems.result import KrylovResult
-from ..krylov.vectors.ranks import ranks_of_problem
+from ..products import ranks_of_problem
 from ..protocols import TimeProblem
 from .embedded import EmbeddedStepper
 from .error_scale import ErrorScale

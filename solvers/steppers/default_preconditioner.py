@@ -14,9 +14,8 @@ from batchkron.log import logger
 from batchkron.operators.kronecker_terms import terms_of
 
 from ..krylov.gmres import Gmres
-from ..krylov.vectors.ranks import norm_over, ranks_of
 from ..preconditioners import FibreInverse, NamedPreconditioner, PreconditionerWarning
-from ..products import Vector, as_product
+from ..products import Vector, as_product, norm_over, ranks_of
 from .linear_solver import ShiftedOperator
 
 __all__ = ["DefaultPreconditioner"]

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..krylov.vectors.ranks import Ranks, max_over, norm_over, sum_over
-from ..products import Vector
+from ..products import Ranks, Vector, max_over, norm_over, sum_over
 
 __all__ = ["ErrorScale"]
 

@@ -15,8 +15,7 @@ from batchkron.operators.kronecker_sum.phi_functions import PhiFunctions
 
 from ..krylov.phi_functions import KrylovPhi
 from ..krylov.systems.result import KrylovResult
-from ..krylov.vectors.ranks import Ranks, ranks_of_problem
-from ..products import Products, as_product
+from ..products import Products, Ranks, as_product, ranks_of_problem
 from ..protocols import TimeProblem, operator_of
 from .embedded import EmbeddedStepper
 

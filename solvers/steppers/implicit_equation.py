@@ -22,8 +22,7 @@ from batchkron.attributes import attribute, has_attribute
 from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import OnRanks, Ranks, norm_over, ranks_of_problem
-from ..products import Products, Vector, as_product
+from ..products import OnRanks, Products, Ranks, Vector, as_product, norm_over, ranks_of_problem
 from ..protocols import operator_of
 from .error_scale import ErrorScale
 from .stage_solver import StageSolver

@@ -17,8 +17,7 @@ from ..krylov.fgmres import Fgmres
 from ..krylov.gmres import Gmres
 from ..krylov.minres import Minres
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import OnRanks, Ranks, norm_over, ranks_of
-from ..products import Products, Vector, as_product, norm
+from ..products import OnRanks, Products, Ranks, Vector, as_product, norm, norm_over, ranks_of
 
 _METHODS: dict[str, Callable[..., Any]] = {
     "gmres": Gmres,

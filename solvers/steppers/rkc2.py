@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from batchkron.attributes import attribute
 
 from ..krylov.systems.result import KrylovResult
-from ..krylov.vectors.ranks import norm_over, ranks_of_problem
-from ..products import Product, Vector, as_product
+from ..products import Product, Vector, as_product, norm_over, ranks_of_problem
 from ..protocols import TimeProblem, operator_of
 from ..spectrum import arnoldi, random_start
 from .embedded import EmbeddedStepper

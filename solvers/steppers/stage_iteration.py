@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from batchkron.arrays import array_module, to_host
 
 from ..krylov.systems.result import KrylovResult, Status
-from ..krylov.vectors.ranks import norm_over
+from ..products import norm_over
 from ..protocols import ImplicitPart
 from .stage_solver import StageSolver
 

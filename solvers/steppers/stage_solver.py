@@ -12,9 +12,8 @@ from batchkron.attributes import attribute, has_attribute
 from batchkron.errors import NotPhysicalError
 
 from ..krylov.systems.result import KrylovResult
-from ..krylov.vectors.ranks import Ranks, any_over, ranks_of
 from ..preconditioners import NamedPreconditioner
-from ..products import Products, as_product
+from ..products import Products, Ranks, any_over, as_product, ranks_of
 from ..protocols import ImplicitPart
 from .default_preconditioner import DefaultPreconditioner
 from .linear_solver import LinearSolver, ShiftedOperator

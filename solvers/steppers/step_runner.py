@@ -16,8 +16,7 @@ from batchkron.attributes import attribute
 from batchkron.backends import backend_for
 from batchkron.functions.vector_sum import linear_combination
 
-from ..krylov.vectors.ranks import ranks_of_problem
-from ..products import Products, Vector
+from ..products import Products, Vector, ranks_of_problem
 from ..protocols import SplitRightSide, TimeProblem, known_beside_rhs
 from .passes import STATE, Combine, Evaluate, Norm, StepPasses, Term
 from .step_numbers import Numbers, Part, StepTimes, TimeFactor

@@ -5,7 +5,7 @@ import pytest
 from dense_oracle import random_array
 
 from batchkron.solvers import eigsh, expm_multiply, lobpcg, lsqr, matrix_function
-from batchkron.solvers.krylov.vectors.ranks import OnRanks
+from batchkron.solvers.products import OnRanks
 from batchkron.solvers.rows import Multiplied, orthonormalise, start_array, take_out
 
 

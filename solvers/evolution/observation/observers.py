@@ -12,8 +12,7 @@ import numpy as np
 from batchkron.arrays import array_module
 from batchkron.attributes import attribute, has_attribute
 
-from ...krylov.vectors.ranks import Ranks, dot_over
-from ...products import Vector
+from ...products import Ranks, Vector, dot_over
 from .events import Event, EventDetector, EventRecord, Interpolant
 from .measures import MomentWeights, Outflow
 from .returned import number_or_bool

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.arrays import to_host
 
-from ...krylov.vectors.ranks import Ranks, dot_over, norm_over, sum_over
-from ...products import Product, Vector
+from ...products import Product, Ranks, Vector, dot_over, norm_over, sum_over
 from ...spectrum import Arnoldi, random_start
 from ...steppers.tableau import Tableau
 from .step_growth import HomogeneousProblem, excess_growth

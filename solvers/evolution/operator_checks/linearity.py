@@ -13,8 +13,7 @@ from batchkron.arrays import array_module, is_sparse
 from batchkron.attributes import attribute
 from batchkron.operators import Operator
 
-from ...krylov.vectors.ranks import Ranks, norm_over
-from ...products import Product, Vector, as_product
+from ...products import Product, Ranks, Vector, as_product, norm_over
 from ...protocols import (
     has_operator,
     implicit_operator_of,

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from batchkron.attributes import attribute
 
-from ...krylov.vectors.ranks import norm_over
-from ...products import as_product
+from ...products import as_product, norm_over
 from ...protocols import has_operator, operator_of, says_linear
 from ...spectrum import krylov_matrix, random_start
 from ..start.integration import Integration

@@ -12,8 +12,7 @@ import numpy as np
 from batchkron.arrays import array_module
 from batchkron.attributes import attribute
 
-from ...krylov.vectors.ranks import Ranks, dot_over, norm_over
-from ...products import Product, Vector, as_product
+from ...products import Product, Ranks, Vector, as_product, dot_over, norm_over
 from ...protocols import has_operator, implicit_operator_of, operator_of
 from ...spectrum import Arnoldi
 from ...steppers.stepper import Stepper

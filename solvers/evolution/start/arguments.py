@@ -15,8 +15,8 @@ from batchkron.attributes import attribute, has_attribute
 from batchkron.errors import NotPhysicalError
 from batchkron.names import SolverName, StepperName
 
-from ...krylov.vectors.ranks import Ranks, any_over, norm_over
 from ...preconditioners import NamedPreconditioner
+from ...products import Ranks, any_over, norm_over
 from ...steppers.registry import get, names
 from ...steppers.stepper import Stepper
 from ...steppers.tableau import Tableau

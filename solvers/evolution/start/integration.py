@@ -16,8 +16,8 @@ from batchkron.attributes import attribute
 from batchkron.errors import PointValueError
 from batchkron.storage import Checkpoint
 
-from ...krylov.vectors.ranks import Ranks, ranks_of_problem, sum_over
 from ...preconditioners import NamedPreconditioner
+from ...products import Ranks, ranks_of_problem, sum_over
 from ...protocols import TimeProblem
 from ...steppers.default_preconditioner import DefaultPreconditioner
 from ...steppers.registry import get, names

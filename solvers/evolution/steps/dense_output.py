@@ -8,8 +8,7 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ...krylov.vectors.ranks import Ranks, norm_over
-from ...products import Vector
+from ...products import Ranks, Vector, norm_over
 from ...protocols import TimeProblem
 from ...steppers.embedded import EmbeddedStepper
 from ...steppers.stepper import Stepper

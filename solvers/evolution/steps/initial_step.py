@@ -8,7 +8,7 @@ import numpy as np
 
 from batchkron.errors import NotPhysicalError
 
-from ...krylov.vectors.ranks import norm_over
+from ...products import norm_over
 from ...steppers.error_scale import ErrorScale
 from ..start.arguments import Tolerances
 from ..start.integration import Integration

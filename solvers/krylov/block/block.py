@@ -11,14 +11,13 @@ from scipy.linalg import qr
 from batchkron.arrays import array_module, as_array, to_host
 from batchkron.attributes import attribute
 
-from ...products import Vector, norms_of, working_dtype
+from ...products import Vector, norms_of, ranks_of, working_dtype
 from ..iteration.verified_iterates import VerifiedIterates
 from ..systems.foreign_arrays import refuse_foreign
 from ..systems.layouts import as_systems
 from ..systems.limits import check_tolerances
 from ..systems.result import KrylovResult, Status, raise_if_failed, worst_of
 from ..systems.system import LinearSystem
-from ..vectors.ranks import ranks_of
 
 Norms = NDArray[np.float64]
 

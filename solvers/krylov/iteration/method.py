@@ -13,13 +13,12 @@ from batchkron.array_kinds import any_foreign, native
 from batchkron.arrays import array_module, as_array, device_errors, native_dtype
 from batchkron.operators import Operator, on_device
 
-from ...products import Vector, working_dtype
+from ...products import Vector, ranks_of, sum_over, working_dtype
 from ..systems.foreign_arrays import refuse_foreign, solve_in_kind
 from ..systems.layouts import as_systems, check_layout
 from ..systems.limits import SolveLimits, check_count
 from ..systems.result import KrylovResult, raise_if_failed
 from ..systems.system import LinearSystem
-from ..vectors.ranks import ranks_of, sum_over
 from ..vectors.space import KrylovSpace
 from .recordings import IterationCounts, Recordings
 from .recursion import Recursion

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ...products import Vector
+from ...products import Vector, norms_over
 from ..systems.limits import SolveLimits
 from ..systems.result import KrylovResult, Status, worst_of
 from ..systems.system import LinearSystem
-from ..vectors.ranks import norms_over
 from ..vectors.space import Field, Progress
 from .recordings import IterationCounts, Recordings
 from .recursion import Recursion

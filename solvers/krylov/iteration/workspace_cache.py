@@ -17,11 +17,10 @@ import numpy as np
 from batchkron.array_kinds import any_foreign
 from batchkron.arrays import array_module, as_array
 
-from ...products import working_dtype
+from ...products import ranks_of, working_dtype
 from ..systems.foreign_arrays import refuse_foreign, solve_in_kind
 from ..systems.limits import check_count
 from ..systems.result import KrylovResult
-from ..vectors.ranks import ranks_of
 from ..vectors.space import place_of_work
 from .method import KrylovMethod
 

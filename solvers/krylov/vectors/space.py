@@ -25,8 +25,8 @@ from batchkron.backends.protocol import Recorder
 from batchkron.operators.kronecker_sum.operator import KroneckerSum
 from batchkron.spec.kron import Array
 
+from ...products import Ranks
 from .passes import Pass, Stages, Vectors
-from .ranks import Ranks
 
 __all__ = ["Field", "Flag", "KrylovSpace", "Passes", "Progress", "Recorder", "place_of_work"]
 
