@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import jax
@@ -23,17 +24,33 @@ if TYPE_CHECKING:
 __all__ = ["PLANNED", "Workspace", "planned", "workspace_here"]
 
 
+class _Source(NamedTuple):
+    """What an address is of: the number of an operand, or another number; csrc/bindings/jax.
+
+    The address is ``offset`` bytes behind its first one, and ``step`` bytes more for each system.
+    """
+
+    number: int
+    step: int = 0
+    offset: int = 0
+
+
 _WORKSPACE, _NONE, _FIRST_RESULT = -1, -2, -3  # result n has the number _FIRST_RESULT - n
 _Operand = tuple[np.dtype[Any], tuple[int, ...]]
-_Source = tuple[int, int, int]  # what an address is of, see `_address`
+
 
 # Of a call: the sequence, bytes of workspace, systems, and of what each of its addresses is.
 _Plan: TypeAlias = "tuple[LaunchSequence, int, int, Sequence[_Source]]"
 
 
-# What is planned: whether the function is transposed, the wanted results, the device, and the
-# dtypes and shapes of operands.
-_Call: TypeAlias = tuple[bool, tuple[int, ...], int, tuple[_Operand, ...]]
+@dataclass(frozen=True)
+class _Call:
+    """What is planned: parameters of a function, and the dtypes and shapes of its operands."""
+
+    transpose: bool
+    wanted: tuple[int, ...]
+    device: int
+    operands: tuple[_Operand, ...]
 
 
 _times_forgotten = itertools.count(1)
@@ -74,7 +91,7 @@ def planned(
     of the device with the driver's functions that make it current.
     """
     given = tuple((np.dtype(dtype), shape) for dtype, shape in operands)
-    call = transpose, tuple(map(int, wanted.split())), device, given
+    call = _Call(transpose, tuple(map(int, wanted.split())), device, given)
     return _kept(name, call, plans) if plans else _planned(name, call)
 
 
@@ -82,7 +99,7 @@ def _planned(name: str, call: _Call) -> tuple[Any, ...]:
     from batchkron.backends.cuda.interface.device import driver_context
 
     cupy: Any = backend_on("cuda").array_module
-    with cupy.cuda.Device(call[2]):
+    with cupy.cuda.Device(call.device):
         return *_PLANS[name](call), driver_context()
 
 
@@ -132,29 +149,21 @@ def _devices_here() -> list[int]:
 def _kron_matmul(call: _Call) -> _Plan:
     from batchkron.backends.cuda.interface.device import PreparedMultiply, kron_program
 
-    transpose, _, device, ((dtype, (systems, outer, _, inner)), *factors) = call
-    rows, columns, strides = _sides(factors, transpose)
+    (dtype, (systems, outer, _, inner)), *factors = call.operands
+    rows, columns, strides = _sides(factors, call.transpose)
     spec = KronSpec(rows, columns, outer, inner, dtype)
     turned = [(across, along) for along, across in strides]
-    prepared = PreparedMultiply(kron_program(spec, device), turned, device)
+    prepared = PreparedMultiply(kron_program(spec, call.device), turned, call.device)
     vectors = outer * inner * dtype.itemsize
     sources = [
-        _address(0, vectors * math.prod(rows)),
-        _address(_FIRST_RESULT, vectors * math.prod(columns)),
-        _address(_NONE),
-        _address(_WORKSPACE),
+        _Source(0, vectors * math.prod(rows)),
+        _Source(_FIRST_RESULT, vectors * math.prod(columns)),
+        _Source(_NONE),
+        _Source(_WORKSPACE),
     ]
     for k, (_, (sets, *shape)) in enumerate(factors):
-        sources.append(_address(k + 1, math.prod(shape) * dtype.itemsize if sets > 1 else 0))
+        sources.append(_Source(k + 1, math.prod(shape) * dtype.itemsize if sets > 1 else 0))
     return prepared.sequence, prepared.workspace, systems, sources
-
-
-def _address(number: int, step: int = 0, offset: int = 0) -> _Source:
-    """Return what an address is of: the number of an operand, or another number; csrc/bindings/jax.
-
-    The address is ``offset`` bytes behind its first one, and ``step`` bytes more for each system.
-    """
-    return number, step, offset
 
 
 def _sides(
@@ -171,32 +180,32 @@ def _kron_gradients(call: _Call) -> _Plan:
     """Of one system, all by kernels: see `batchkron.jax.kron_primitives`."""
     from batchkron.backends.cuda.interface.device import ProductLayout, gradients_plan
 
-    transpose, wanted, device, ((dtype, (_, outer, _, inner)), _, *factors) = call
-    rows, columns, strides = _sides(factors, transpose)
+    (dtype, (_, outer, _, inner)), _, *factors = call.operands
+    rows, columns, strides = _sides(factors, call.transpose)
     layout = ProductLayout(dtype, outer, inner, rows, columns, tuple(strides))
-    needed = tuple(k + 1 in wanted for k in range(len(factors)))
-    with_x = 0 in wanted
-    plan = gradients_plan(layout, needed, with_x, transpose, device)
+    needed = tuple(k + 1 in call.wanted for k in range(len(factors)))
+    with_x = 0 in call.wanted
+    plan = gradients_plan(layout, needed, with_x, call.transpose, call.device)
     ((sequence, _),) = plan.parts
-    results = [_address(_FIRST_RESULT - n) for n in range(len(wanted))]
-    of_x = results.pop(0) if with_x else _address(_NONE)
-    given = [_address(k + 2) for k in range(len(factors))]
-    memory = _address(_WORKSPACE), _address(_WORKSPACE, offset=plan.kept)
-    sources = plan.addresses(_address(0), _address(1), *memory, of_x, given, given, results)
+    results = [_Source(_FIRST_RESULT - n) for n in range(len(call.wanted))]
+    of_x = results.pop(0) if with_x else _Source(_NONE)
+    given = [_Source(k + 2) for k in range(len(factors))]
+    memory = _Source(_WORKSPACE), _Source(_WORKSPACE, offset=plan.kept)
+    sources = plan.addresses(_Source(0), _Source(1), *memory, of_x, given, given, results)
     return cast("LaunchSequence", sequence), plan.kept + plan.scratch, 1, sources
 
 
 def _mode_gram(call: _Call) -> _Plan:
     from batchkron.backends.cuda.interface.device import GramPlan
 
-    _, _, device, ((dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _))) = call
-    plan = GramPlan((outer, rows, columns, inner), dtype, device)
+    (dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _)) = call.operands
+    plan = GramPlan((outer, rows, columns, inner), dtype, call.device)
     pairs = outer * inner * dtype.itemsize
     sources = [
-        _address(0, pairs * rows),
-        _address(1, pairs * columns),
-        _address(_FIRST_RESULT, rows * columns * dtype.itemsize),
-        _address(_WORKSPACE),
+        _Source(0, pairs * rows),
+        _Source(1, pairs * columns),
+        _Source(_FIRST_RESULT, rows * columns * dtype.itemsize),
+        _Source(_WORKSPACE),
     ]
     return plan.sequence(), plan.workspace, systems, sources
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -79,18 +79,18 @@ class SweepLevels:
         return found, None if (factors == 1).all() else factors
 
 
+@dataclass
 class _Made:
     """A vector that sweeps compute: the sweeps into it, and the levels that compute and read it.
 
     ``parts`` are triples: the sweep, the index of its mode, the first 16-byte word of its matrices.
     """
 
-    def __init__(self, blocks: int) -> None:
-        self.blocks = blocks
-        self.parts: list[tuple[SweepPart, int, int]] = []
-        self.level = 0  # level that computes it
-        self.last = 0  # last level that reads it
-        self.start = 0  # its first block in the scratch memory
+    blocks: int
+    parts: list[tuple[SweepPart, int, int]] = field(default_factory=list)
+    level: int = 0  # level that computes it
+    last: int = 0  # last level that reads it
+    start: int = 0  # its first block in the scratch memory
 
 
 def sweep_levels(sweeps: SweepList) -> SweepLevels:
