@@ -14,7 +14,7 @@ import batchkron as bk
 from benchmarks.core.checks import Array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import machine, recorded
-from benchmarks.core.timing import OURS, Contender, Effort, measure, next_to_peers
+from benchmarks.core.timing import OURS, Contender, measure, next_to_peers
 from benchmarks.interpolation_data import InterpolatedData, SparseMatrices
 
 GRIDS = {2: (128,) * 2, 3: (32,) * 3, 4: (16,) * 4, 5: (10,) * 5, 6: (8,) * 6}
@@ -90,9 +90,9 @@ def set_threads(count: int) -> None:
 
 
 def measured(
-    data: InterpolatedData, threads: list[int], effort: Effort
+    data: InterpolatedData, threads: list[int], turn_seconds: float
 ) -> Iterator[dict[str, Any]]:
-    results = measure(contenders(data), data, threads, set_threads, effort)
+    results = measure(contenders(data), data, threads, set_threads, 3, turn_seconds)
     csr = data.sparse
     csr_bytes = csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes
     for count in threads:
@@ -123,7 +123,7 @@ def all_data(
 
 def cpu_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for data in all_data(options, KINDS):
-        yield from measured(data, options.threads, Effort(3, options.turn))
+        yield from measured(data, options.threads, options.turn)
 
 
 def device_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:

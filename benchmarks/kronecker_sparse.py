@@ -180,12 +180,10 @@ def set_threads(count: int) -> None:
     threadpool_limits(count)
 
 
-def measured(
-    data: SparseData, threads: list[int], effort: timing.Effort
-) -> Iterator[dict[str, Any]]:
+def measured(data: SparseData, threads: list[int], turn_seconds: float) -> Iterator[dict[str, Any]]:
     set_threads(min(threads))
     chosen, left_out = contenders(data)
-    results = timing.measure(chosen, data, threads, set_threads, effort)
+    results = timing.measure(chosen, data, threads, set_threads, 3, turn_seconds)
     for count in threads:
         found = timing.next_to_peers(results, count)
         found["failed"] = left_out | found["failed"]
@@ -221,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=counts, default=[256, 4096], help="numbers of vectors")
     options = parser.parse_args(arguments)
     threads = options.threads
-    effort, here = timing.Effort(3, options.turn), machine()
+    here = machine()
     report = earlier(options.json, here, "processor", "processors", "instruction_set")
     rows = {_key(one): one for one in report.get("cells", ())}
     cells = [
@@ -237,7 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if time.perf_counter() - begun >= options.seconds:
             break
         rng = np.random.default_rng([options.seed, done])
-        found = list(measured(SparseData(pattern, batch, dtype, layout, rng), threads, effort))
+        data = SparseData(pattern, batch, dtype, layout, rng)
+        found = list(measured(data, threads, options.turn))
         rows |= {_key(one): {**one, "commit": here.get("commit")} for one in found}
         save(options.json, {"machine": here, "cells": list(rows.values())})
         print(*map(words, found), sep="\n", flush=True)

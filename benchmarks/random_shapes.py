@@ -21,6 +21,7 @@ KINDS = ("equal", "mixed", "rectangular")
 DTYPES = ("float64", "float32")
 PLAIN_SIZE = 64  # from this P on, and for one factor, a product is about a matrix multiply of BLAS
 WORST = 10  # how many shapes each list of the worst has
+Standing = dict[str, Any]  # as files have it, see `standing`
 NEEDED = {False: 1.0, True: 0.9}  # least ratio to the best peer, by `Draw.plain`
 CLASSES = {False: f"d ≥ 2, P < {PLAIN_SIZE}", True: f"d = 1 or P ≥ {PLAIN_SIZE}"}
 
@@ -102,44 +103,31 @@ def log_uniform(generator: random.Random, largest: int) -> int:
     return min(largest, int(math.exp(generator.random() * math.log(largest + 1))))
 
 
-@dataclass(frozen=True)
-class Standing:
-    """One way of calling us (``what``) on one shape: our seconds and those of the best peer."""
-
-    draw: Draw
-    what: str
-    seconds: float
-    peer: str
-    peer_seconds: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times as fast as the best peer we are."""
-        return self.peer_seconds / self.seconds
-
-    @property
-    def margin(self) -> float:
-        """The ratio over what is asked for: below 1 where it is missed."""
-        return self.ratio / NEEDED[self.draw.plain]
-
-
 def standing(
-    draw: Draw, what: str, seconds: float | None, peers: Mapping[str, float]
-) -> Standing | None:
+    draw: Draw, call: str, seconds: float | None, peers: Mapping[str, float]
+) -> list[Standing]:
+    """One way of calling us on one shape, next to the best peer; empty where a time lacks."""
     if seconds is None or not peers:
-        return None
+        return []
     best = min(peers, key=lambda name: peers[name])
-    return Standing(draw, what, seconds, best, peers[best])
+    found = {"shape": draw.shape.name, "dtype": draw.dtype, "call": call, "plain": draw.plain}
+    found |= {"seconds": seconds, "best_peer": best, "best_peer_seconds": peers[best]}
+    return [{**found, "ratio": peers[best] / seconds, "needed": NEEDED[draw.plain]}]
+
+
+def margin(one: Standing) -> float:
+    """The ratio over what is asked for: below 1 where it is missed."""
+    return one["ratio"] / one["needed"]
 
 
 def figures(standings: Sequence[Standing], plain: bool) -> dict[str, Any]:
-    margins = [one.margin for one in standings if one.draw.plain == plain]
-    ratios = [one.ratio for one in standings if one.draw.plain == plain]
+    own = [one for one in standings if one["plain"] == plain]
+    ratios = [one["ratio"] for one in own]
     if not ratios:
         return {"shapes": 0}
     return {
         "shapes": len(ratios),
-        "share": sum(margin >= 1 for margin in margins) / len(margins),
+        "share": sum(margin(one) >= 1 for one in own) / len(own),
         "median": statistics.median(ratios),
         "least": min(ratios),
     }
@@ -151,17 +139,17 @@ def summary(standings: Sequence[Standing], share: float, median: float) -> str:
     ``share``: of the shapes of d ≥ 2 and P < 64, the others shall all be; ``median``: least of all.
     """
     rows = []
-    for what, own in groups(standings, lambda one: one.what).items():
+    for call, own in groups(standings, lambda one: one["call"]).items():
         for plain, name in CLASSES.items():
             found, needed = figures(own, plain), 1.0 if plain else share
             if found["shapes"]:
                 ahead = f"{found['share']:.1%} (≥ {needed:.0%})"
-                texts = [what, name, found["shapes"], f"≥ {NEEDED[plain]:.1f} ×", ahead]
+                texts = [call, name, found["shapes"], f"≥ {NEEDED[plain]:.1f} ×", ahead]
                 texts += [f"{found['median']:.2f}", f"{found['least']:.2f}"]
                 rows.append([*texts, "yes" if found["share"] >= needed else "NO"])
-        ratios = [one.ratio for one in own]
+        ratios = [one["ratio"] for one in own]
         middle, least = statistics.median(ratios), min(ratios)
-        texts = [what, "all", len(own), f"median ≥ {median:g} ×", "–"]
+        texts = [call, "all", len(own), f"median ≥ {median:g} ×", "–"]
         met = "yes" if middle >= median else "NO"
         rows.append([*texts, f"{middle:.2f}", f"{least:.2f}", met])
     header = ["call", "shapes", "number", "asked for", "ahead", "median", "least", "met"]
@@ -170,27 +158,16 @@ def summary(standings: Sequence[Standing], share: float, median: float) -> str:
 
 def worst_tables(standings: Sequence[Standing]) -> str:
     parts = []
-    for what, own in groups(standings, lambda one: one.what).items():
+    for call, own in groups(standings, lambda one: one["call"]).items():
         rows = [
             [
-                *(one.draw.name, CLASSES[one.draw.plain], duration(one.seconds)),
-                *(one.peer, duration(one.peer_seconds), f"{one.ratio:.2f}"),
-                f"≥ {NEEDED[one.draw.plain]:.1f}" + (" MISSED" if one.margin < 1 else ""),
+                *(f"{one['shape']} {one['dtype']}", CLASSES[one["plain"]]),
+                *(duration(one["seconds"]), one["best_peer"], duration(one["best_peer_seconds"])),
+                f"{one['ratio']:.2f}",
+                f"≥ {one['needed']:.1f}" + (" MISSED" if margin(one) < 1 else ""),
             ]
-            for one in sorted(own, key=lambda one: one.margin)[:WORST]
+            for one in sorted(own, key=margin)[:WORST]
         ]
         header = ["shape", "class", "ours", "best peer", "its time", "ratio", "asked for"]
-        parts.append(f"### The worst {len(rows)}: {what}\n\n{table(header, rows)}")
+        parts.append(f"### The worst {len(rows)}: {call}\n\n{table(header, rows)}")
     return "\n\n".join(parts)
-
-
-def standing_records(standings: Sequence[Standing]) -> list[dict[str, Any]]:
-    return [
-        {
-            **{"shape": one.draw.shape.name, "dtype": one.draw.dtype, "call": one.what},
-            **{"plain": one.draw.plain, "seconds": one.seconds, "best_peer": one.peer},
-            **{"best_peer_seconds": one.peer_seconds, "ratio": one.ratio},
-            "needed": NEEDED[one.draw.plain],
-        }
-        for one in standings
-    ]

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
+QUIET_LOAD = 0.3  # load average from which a report says that the machine was busy
 
 
 def duration(seconds: float | None) -> str:
@@ -24,11 +25,16 @@ def count_of(threads: int) -> str:
 def machine_lines(machine: Mapping[str, Any]) -> str:
     """The head of a report: what its figures belong to, with the versions of the peers."""
     peers = "; ".join(f"{name} {version}" for name, version in machine["peers"].items())
-    return (
-        f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n\n"
+    lines = [f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n"]
+    lines.append(
         f"batchkron {machine['commit'][:12]}, {machine['instruction_set']} kernels; "
         f"{peers or 'no peers'}"
     )
+    load = machine["load_average"][0]
+    if load > QUIET_LOAD:
+        lines.append(f"The machine was not quiet: load average {load:.1f} at first")
+    missing = machine["missing_peers"].items()
+    return "\n".join([*lines, *(f"{name} was not measured: {why}" for name, why in missing)])
 
 
 def groups(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -23,6 +23,9 @@ SETTLING_SECONDS = 0.012  # Linux counts the time of threads that run by ticks, 
 
 Call = Callable[[], Any]
 SetThreads = Callable[[int], None]
+# Of a contender on a number of threads, as files have it. Its "kind" is "times"; "failure": an
+# exception or a wrong result, with the "reason"; or "absent".
+Result = dict[str, Any]
 
 
 def nothing() -> None:
@@ -98,52 +101,18 @@ class Contender:
     returns: bool = False
     keeps: Sequence[object] = ()
 
+    @property
+    def who(self) -> dict[str, str]:
+        return {"name": self.name, "variant": self.variant}
+
     def result(self, data: Data) -> Array:
         returned = self.calls[0]()
         return np.asarray(returned) if self.returns else data.outputs[0]
 
 
-@dataclass(frozen=True)
-class Absent:
-    """A way of computing a result that is not measured, and why."""
-
-    name: str
-    variant: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How often to measure: rounds over all contenders, and the seconds of each one's turn."""
-
-    rounds: int
-    turn_seconds: float
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds per call of one contender on one number of threads."""
-
-    name: str
-    variant: str
-    threads: int
-    median: float
-    quartiles: tuple[float, float]
-    least: float
-    samples: int
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A contender that gave an exception or a wrong result."""
-
-    name: str
-    variant: str
-    threads: int
-    reason: str
-
-
-Result = Times | Failure | Absent
+def absent(name: str, variant: str, reason: str) -> Result:
+    """What is said in the place of times of a way that is not measured."""
+    return {"kind": "absent", "name": name, "variant": variant, "reason": reason}
 
 
 class Lane:
@@ -188,12 +157,13 @@ class Lane:
             self.hopeless = True
             self.samples = self.samples or [seconds]
 
-    def times(self) -> Times:
+    def times(self) -> Result:
+        """Seconds per call."""
         ordered = sorted(self.samples)
-        quarter = len(ordered) // 4
-        quartiles = ordered[quarter], ordered[-1 - quarter]
-        who = self.contender.name, self.contender.variant, self.threads
-        return Times(*who, statistics.median(ordered), quartiles, ordered[0], len(ordered))
+        quarter, middle = len(ordered) // 4, statistics.median(ordered)
+        found = {"median": middle, "quartiles": (ordered[quarter], ordered[-1 - quarter])}
+        found |= {"least": ordered[0], "samples": len(ordered)}
+        return {"kind": "times", **self.contender.who, "threads": self.threads, **found}
 
 
 def settle() -> None:
@@ -208,7 +178,7 @@ def settle() -> None:
 
 def verified(
     contenders: Sequence[Contender], data: Data, threads: Sequence[int], set_threads: SetThreads
-) -> tuple[list[Lane], list[Failure]]:
+) -> tuple[list[Lane], list[Result]]:
     """Call every contender once on every number of threads; keep those whose result is right."""
     lanes, failures = [], []
     for count in threads:
@@ -220,12 +190,13 @@ def verified(
             try:
                 result = contender.result(data)
             except (RuntimeError, ValueError, MemoryError) as error:
-                wrong: str | None = f"{type(error).__name__}: {error}"
+                wrong = f"{type(error).__name__}: {error}"
             else:
                 seconds = time.perf_counter() - start
                 wrong = data.wrong(result)
             if wrong:
-                failures.append(Failure(contender.name, contender.variant, count, wrong))
+                where = {"threads": count, "reason": wrong}
+                failures.append({"kind": "failure", **contender.who, **where})
                 continue
             lane = Lane(contender, count)
             fastest = min(fastest, seconds)
@@ -240,16 +211,18 @@ def measure(
     data: Data,
     threads: Sequence[int],
     set_threads: SetThreads,
-    effort: Effort,
-) -> list[Times | Failure]:
+    rounds: int,
+    turn_seconds: float,
+) -> list[Result]:
+    """Times, or failures, of all contenders in some rounds, in which each has a turn."""
     lanes, failures = verified(contenders, data, threads, set_threads)
     gc.collect()
     gc.disable()
     try:
-        for turn in range(effort.rounds):
+        for turn in range(rounds):
             for count in threads:
                 set_threads(count)
-                race([lane for lane in lanes if lane.threads == count], turn, effort.turn_seconds)
+                race([lane for lane in lanes if lane.threads == count], turn, turn_seconds)
     finally:
         gc.enable()
     return [*(lane.times() for lane in lanes), *failures]
@@ -270,9 +243,9 @@ def race(lanes: Sequence[Lane], turn: int, seconds: float) -> None:
 
 def best_medians(results: Sequence[Result], threads: int) -> dict[str, float]:
     best: dict[str, float] = {}
-    for result in results:
-        if isinstance(result, Times) and result.threads == threads:
-            best[result.name] = min(result.median, best.get(result.name, math.inf))
+    for one in results:
+        if one["kind"] == "times" and one["threads"] == threads:
+            best[one["name"]] = min(one["median"], best.get(one["name"], math.inf))
     return best
 
 
@@ -280,11 +253,8 @@ def next_to_peers(results: Sequence[Result], threads: int) -> dict[str, Any]:
     """Times, failures, the best peer, and how many times as long it takes as we do."""
     seconds = best_medians(results, threads)
     peers = {name: value for name, value in seconds.items() if name != OURS}
-    failed = {
-        one.name: one.reason
-        for one in results
-        if isinstance(one, Failure) and one.threads == threads
-    }
+    failures = [one for one in results if one["kind"] == "failure" and one["threads"] == threads]
+    failed = {one["name"]: one["reason"] for one in failures}
     found: dict[str, Any] = {"threads": threads, "seconds": seconds, "failed": failed}
     if OURS in seconds and peers:
         best = min(peers, key=peers.__getitem__)

@@ -4,7 +4,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,22 @@ import batchkron as bk
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import available_memory, last_level_cache, machine, processors, save
 from benchmarks.core.tables import machine_lines
-from benchmarks.core.timing import OURS, Effort, Failure, SetThreads
+from benchmarks.core.timing import OURS, SetThreads
 from benchmarks.cpu import report, tables
 from benchmarks.cpu.ceilings import Ceilings, best_of, compile_kernels, measure_ceilings
 from benchmarks.cpu.cells import Cell, Conditions, Key, in_order, keys_of, measure_cell
 from benchmarks.cpu.peers import NAMES, all_peers
 from benchmarks.cpu.random_run import MOODS, measure_draw, print_tables
 from benchmarks.cpu.regimes import REGIMES, Regime
-from benchmarks.cpu.report import judge, speedups
 from benchmarks.random_shapes import draws, seed_of_today
 
-FULL = Effort(rounds=5, turn_seconds=0.04)
-QUICK = Effort(rounds=3, turn_seconds=0.01)
-RANDOM = Effort(rounds=3, turn_seconds=0.008)  # a second or two for each shape, all moods together
+# rounds over all contenders, and the seconds of a contender's turn
+FULL, QUICK = (5, 0.04), (3, 0.01)
+RANDOM = 3, 0.008  # a second or two for each shape, all moods together
 RANDOM_TUNING_SECONDS = 0.5  # of FastKron for a random shape
 TUNING_SECONDS = {True: 10.0, False: 120.0}  # of FastKron for a shape, in a quick run or not
 ARRAYS_AT_ONCE = 8  # arrays of a cell in memory: vectors, the peers' buffers, what they allocate
 QUICK_ARRAY_BYTES = 512 << 20  # the largest array of a quick run
-QUIET_LOAD = 0.3  # load average from which the report says that the machine was busy
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -65,8 +62,8 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--mood and --limit are for --random")
     options.mood = options.mood or list(MOODS)
     mode = RANDOM if options.random else QUICK if options.quick else FULL
-    turn = mode.turn_seconds if options.turn is None else 1e-3 * options.turn
-    options.effort = Effort(options.rounds or mode.rounds, turn)
+    turn = mode[1] if options.turn is None else 1e-3 * options.turn
+    options.effort = options.rounds or mode[0], turn
     if options.tuning is None:
         full = TUNING_SECONDS[options.quick]
         options.tuning = RANDOM_TUNING_SECONDS if options.random else full
@@ -101,33 +98,21 @@ def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
     return set_threads, libraries
 
 
-def print_head(machine: Mapping[str, Any]) -> None:
-    print(machine_lines(machine))
-    if machine["load_average"][0] > QUIET_LOAD:
-        print(f"The machine was not quiet: load average {machine['load_average'][0]:.1f} at first")
-    for name, why in machine["missing_peers"].items():
-        print(f"{name} was not measured: {why}")
-
-
 def print_report(
     regimes: Sequence[tuple[Regime, list[Key]]],
     cells: Mapping[Key, Cell],
     ceilings: Mapping[int, Ceilings],
 ) -> list[dict[str, Any]]:
     print(f"\n{report.ceilings_table(ceilings)}\n")
-    judged = {
-        regime.name: judge(regime, [cells[key] for key in keys], ceilings)
-        for regime, keys in regimes
-    }
-    for regime, _ in regimes:
-        print(report.regime_table(regime, judged[regime.name]))
-    verdicts = [verdict for own in judged.values() for verdict in own]
-    verdicts += speedups(list(cells.values()), ceilings)
-    records = [report.verdict_record(verdict) for verdict in verdicts]
-    print(
-        "## Summary\n", *tables.summary(records), "\n## Missed\n", *tables.missed(records), sep="\n"
-    )
-    return records
+    verdicts = []
+    for regime, keys in regimes:
+        judged = report.judge(regime, [cells[key] for key in keys], ceilings)
+        print(report.regime_table(regime, judged))
+        verdicts += [own for _, own in judged]
+    verdicts += report.speedups(list(cells.values()), ceilings)
+    print("## Summary\n", *tables.summary(verdicts), sep="\n")
+    print("\n## Missed\n", *tables.missed(verdicts), sep="\n")
+    return verdicts
 
 
 def prepare(
@@ -146,14 +131,14 @@ def prepare(
     set_threads, libraries = thread_setter()
     array_bytes = min(array_bytes, QUICK_ARRAY_BYTES) if options.quick else array_bytes
     how = options.effort, array_bytes, cache, np.random.default_rng(seed)
-    settings = {"quick": options.quick, "seed": str(seed), **asdict(options.effort)}
-    settings |= {"largest_array_bytes": array_bytes, "tuning_seconds": options.tuning}
+    rounds, turn_seconds = options.effort
+    settings = {"quick": options.quick, "seed": str(seed), "rounds": rounds}
+    settings |= {"turn_seconds": turn_seconds, "largest_array_bytes": array_bytes}
+    settings["tuning_seconds"] = options.tuning
     versions = {peer.name: peer.version() for peer in peers if peer.name not in missing}
     described = machine(peers=versions, missing_peers=missing, libraries=libraries)
-    return Conditions(peers, missing, set_threads, *how), {
-        "machine": described,
-        "settings": settings,
-    }
+    record = {"machine": described, "settings": settings}
+    return Conditions(peers, missing, set_threads, *how), record
 
 
 def random_main(options: argparse.Namespace, started: float) -> int:
@@ -163,16 +148,14 @@ def random_main(options: argparse.Namespace, started: float) -> int:
     conditions, record = prepare(options, limit, cache)
     settings = {"shapes": options.random, "limit_bytes": limit, "moods": options.mood}
     record["settings"] |= settings
-    record["shapes"] = []
-    measured = []
+    measured = record["shapes"] = []
     how = {"conditions": conditions, "threads": threads, "moods": options.mood}
     for one in in_order(partial(measure_draw, **how), chosen):
         measured.append(one)
-        record["shapes"].append(one.record())
         save(options.json, record)
-    print_head(record["machine"])
+    print(machine_lines(record["machine"]))
     print(f"{options.random} shapes of seed {options.seed}, data up to {limit >> 20} MiB")
-    record |= print_tables(measured, threads)
+    record |= print_tables(chosen, measured, threads)
     save(options.json, {**record, "seconds": time.perf_counter() - started})
     return int(bool(record["wrong"]))
 
@@ -203,13 +186,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save(options.json, record)
     after = dict(all_ceilings())
     ceilings = {count: best_of(before[count], after[count]) for count in threads}
-    print_head(record["machine"])
+    print(machine_lines(record["machine"]))
     verdicts = print_report(regimes, cells, ceilings)
     seconds = time.perf_counter() - started
     record |= {"ceilings_after": after, "ceilings": ceilings, "verdicts": verdicts}
     save(options.json, {**record, "seconds": seconds})
-    results = [result for cell in cells.values() for result in cell.results]
-    return int(any(isinstance(r, Failure) and r.name == OURS for r in results))
+    results = [one for cell in cells.values() for one in cell.results]
+    return int(any(one["kind"] == "failure" and one["name"] == OURS for one in results))
 
 
 if __name__ == "__main__":

@@ -1,29 +1,27 @@
 """One cell of the benchmark: a shape in one dtype, measured for all contenders."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from benchmarks.core.checks import Data
 from benchmarks.core.timing import (
     OURS,
-    Absent,
     Contender,
-    Effort,
     Result,
     SetThreads,
+    absent,
     best_medians,
     measure,
+    seconds_of,
 )
 from benchmarks.cpu.contenders import Batchkron, Peer, make_data
 from benchmarks.cpu.regimes import Regime
 from benchmarks.shapes import Explicit, Shape
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,10 @@ class Key:
     cold: bool
     threads: tuple[int, ...]
 
+    @property
+    def name(self) -> str:
+        return f"{self.shape.name} {self.dtype}"
+
 
 @dataclass
 class Cell:
@@ -44,10 +46,6 @@ class Cell:
     measured: Shape | None
     beyond_cache: bool = False
     results: list[Result] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return f"{self.label} {self.key.dtype}"
 
     @property
     def label(self) -> str:
@@ -87,32 +85,25 @@ class Conditions:
     peers: Sequence[Peer]
     missing: dict[str, str]
     set_threads: SetThreads
-    effort: Effort
+    effort: tuple[int, float]  # rounds, and the seconds of a contender's turn
     array_bytes: int
     cache_bytes: int
     rng: np.random.Generator
 
 
-def in_order(work: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[Any]:
-    """What some work makes of each item; its name and the seconds are printed."""
+def in_order(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    """What some work makes of each item; the item's name and the seconds are printed."""
     for count, item in enumerate(items, 1):
-        start = time.perf_counter()
-        found = work(item)
-        seconds = time.perf_counter() - start
-        print(f"[{count}/{len(items)}] {found.name}: {seconds:.1f} s", file=sys.stderr)
-        yield found
+        made: list[Any] = []
+        seconds = seconds_of(lambda item=item, made=made: made.append(work(item)))
+        print(f"[{count}/{len(items)}] {item.name}: {seconds:.1f} s", file=sys.stderr)
+        yield made[0]
 
 
 def keys_of(regime: Regime, shapes: Sequence[Shape], threads: tuple[int, ...]) -> list[Key]:
-    counts = threads
-    if regime.threads is not None:
-        counts = tuple(count for count in threads if count in regime.threads)
-    return [
-        Key(shape, dtype, regime.cold, counts)
-        for shape in shapes
-        for dtype in ("float64", "float32")
-        if counts
-    ]
+    counts = tuple(n for n in threads if regime.threads is None or n in regime.threads)
+    pairs = product(shapes, ("float64", "float32") if counts else ())
+    return [Key(shape, dtype, regime.cold, counts) for shape, dtype in pairs]
 
 
 def measure_cell(key: Key, conditions: Conditions) -> Cell:
@@ -121,7 +112,7 @@ def measure_cell(key: Key, conditions: Conditions) -> Cell:
     cell = Cell(key, measured)
     if measured is None:
         size = f"larger than {conditions.array_bytes / 2**30:.1f} GiB"
-        cell.results.append(Absent(OURS, "operator", f"one vector is {size}"))
+        cell.results.append(absent(OURS, "operator", f"one vector is {size}"))
         return cell
     sets = 1 + conditions.cache_bytes // cell.traffic if key.cold else 1
     cell.beyond_cache = sets * cell.traffic > conditions.cache_bytes
@@ -134,18 +125,18 @@ def measure_cell(key: Key, conditions: Conditions) -> Cell:
 
 def offers_of(
     peers: Sequence[Peer], data: Data, conditions: Conditions
-) -> list[Contender | Absent]:
-    offers: list[Contender | Absent] = []
+) -> list[Contender | Result]:
+    offers: list[Contender | Result] = []
     for peer in peers:
         make, why = peer.maker(data), conditions.missing.get(peer.name)
         if make is not None:
-            offers += [Absent(peer.name, "", why)] if why else make(data)
+            offers += [absent(peer.name, "", why)] if why else make(data)
     return offers
 
 
 def results_of(
-    offers: Sequence[Contender | Absent], data: Data, threads: Sequence[int], conditions: Conditions
+    offers: Sequence[Contender | Result], data: Data, threads: Sequence[int], conditions: Conditions
 ) -> list[Result]:
     contenders = [offer for offer in offers if isinstance(offer, Contender)]
-    times = measure(contenders, data, threads, conditions.set_threads, conditions.effort)
-    return [*times, *(offer for offer in offers if isinstance(offer, Absent))]
+    times = measure(contenders, data, threads, conditions.set_threads, *conditions.effort)
+    return [*times, *(offer for offer in offers if not isinstance(offer, Contender))]

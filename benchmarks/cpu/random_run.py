@@ -8,9 +8,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,10 +22,8 @@ from benchmarks.core.timing import (
     OUR_FUNCTION,
     OURS,
     Contender,
-    Failure,
     Lane,
     Result,
-    Times,
     best_medians,
     nothing,
     settle,
@@ -35,13 +32,11 @@ from benchmarks.core.timing import (
 from benchmarks.cpu.cells import Conditions, offers_of, results_of
 from benchmarks.cpu.contenders import Batchkron, OurFunction, make_data
 from benchmarks.cpu.peers.python import BOUND
-from benchmarks.cpu.report import result_records
 from benchmarks.random_shapes import (
     WORST,
     Draw,
     Standing,
     standing,
-    standing_records,
     summary,
     worst_tables,
 )
@@ -69,6 +64,8 @@ OUR_CALLS = {OURS: "operator", OUR_FUNCTION: "function"}
 # half of such a call, are not compared.
 TINY_BYTES = 32 << 10
 SHARE_AHEAD = 0.99  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
+# Of a shape the times of all contenders, and of ours in each mood, one thread and more in turn.
+Measured = dict[str, Any]
 Gain = dict[str, Any]  # seconds of one of our calls on one thread and on more, in one mood
 MEDIAN_RATIO = 3.0  # to the best peer, of all shapes
 
@@ -96,7 +93,7 @@ def mood(name: str) -> Iterator[Between]:
 
 def in_turn(
     contenders: Sequence[Contender], data: Data, threads: Sequence[int], between: Between
-) -> list[Times | Failure]:
+) -> list[Result]:
     """Time each contender call by call, on one number of threads after the other."""
 
     def prepare(count: int) -> None:
@@ -110,7 +107,8 @@ def in_turn(
         for lane in own:
             lane.samples.clear()
         take_turns(own, prepare, TURN_SECONDS, MIN_SAMPLES)
-        if any(lane.times().median > MAX_SLOWER * own[0].times().median for lane in own[1:]):
+        medians = [statistics.median(lane.samples) for lane in own]
+        if any(median > MAX_SLOWER * medians[0] for median in medians[1:]):
             take_turns(own, prepare, AGAIN_SECONDS, MIN_SAMPLES)
     return [*(lane.times() for lane in lanes), *failures]
 
@@ -128,76 +126,50 @@ def take_turns(
         taken += 1
 
 
-@dataclass
-class Measured:
-    """A shape's times: of all contenders, and of ours in each mood, one thread and more in turn."""
-
-    draw: Draw
-    results: list[Result] = field(default_factory=list)
-    moods: dict[str, list[Result]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.draw.name
-
-    @property
-    def wrong(self) -> list[str]:
-        return [
-            f"{self.draw.name}: {one.name}, {count_of(one.threads)}: {one.reason}"
-            for results in (self.results, *self.moods.values())
-            for one in results
-            if isinstance(one, Failure) and one.name in OUR_CALLS
-        ]
-
-    def record(self) -> dict[str, Any]:
-        draw, record = self.draw, result_records
-        found = {"shape": draw.shape.name, "dtype": draw.dtype, "data_bytes": draw.bytes}
-        moods = {name: record(results) for name, results in self.moods.items()}
-        return {**found, "flops": draw.shape.flops, "results": record(self.results), "moods": moods}
-
-
 def measure_draw(
     draw: Draw, conditions: Conditions, threads: Sequence[int], moods: Sequence[str]
 ) -> Measured:
     """Time one shape: next to the peers while alone, then ours in each mood."""
-    measured = Measured(draw)
+    found: Measured = {"shape": draw.shape.name, "dtype": draw.dtype, "data_bytes": draw.bytes}
+    found |= {"flops": draw.shape.flops, "results": [], "moods": {}}
     conditions.set_threads(max(threads))
     data = make_data(draw.shape, np.dtype(draw.dtype), 1, conditions.rng)
     ours = offers_of([Batchkron(), OurFunction()], data, conditions)
     if "alone" in moods:
         offers = [*ours, *offers_of(conditions.peers, data, conditions)]
-        measured.results = results_of(offers, data, threads, conditions)
+        found["results"] = results_of(offers, data, threads, conditions)
     if len(threads) > 1:
         conditions.set_threads(max(threads))
         contenders = [offer for offer in ours if isinstance(offer, Contender)]
+        ends = min(threads), max(threads)
         for name in moods:
             with mood(name) as between:
-                times = in_turn(contenders, data, (min(threads), max(threads)), between)
-            measured.moods[name] = list(times)
-    return measured
+                found["moods"][name] = in_turn(contenders, data, ends, between)
+    return found
 
 
-def standings_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Standing]:
+def standings_of(
+    draws: Sequence[Draw], measured: Sequence[Measured], threads: Sequence[int]
+) -> list[Standing]:
     found = []
     for count in threads:
         for name, call in OUR_CALLS.items():
-            for one in measured:
-                times = best_medians(one.results, count)
-                ours = times.get(name)
+            for draw, one in zip(draws, measured, strict=True):
+                times = best_medians(one["results"], count)
                 peers = {peer: time for peer, time in times.items() if peer not in OUR_CALLS}
-                if one.draw.bytes <= TINY_BYTES:
+                if draw.bytes <= TINY_BYTES:
                     peers.pop(BOUND, None)
-                found.append(standing(one.draw, f"{call}, {count_of(count)}", ours, peers))
-    return [one for one in found if one is not None]
+                found += standing(draw, f"{call}, {count_of(count)}", times.get(name), peers)
+    return found
 
 
 def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]:
     """The times on one thread and on most of them, of each call in each mood."""
     few, many, found = min(threads), max(threads), []
     for one in measured:
-        for name, results in one.moods.items():
+        for name, results in one["moods"].items():
             alone, together = (best_medians(results, count) for count in (few, many))
-            what = {"shape": one.draw.shape.name, "dtype": one.draw.dtype, "mood": name}
+            what = {"shape": one["shape"], "dtype": one["dtype"], "mood": name}
             for ours, call in OUR_CALLS.items():
                 if ours in alone and ours in together:
                     times = {"seconds_on_one": alone[ours], "seconds": together[ours]}
@@ -206,20 +178,20 @@ def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]
     return found
 
 
-def function_costs(measured: Sequence[Measured]) -> list[tuple[Draw, float]]:
+def function_costs(measured: Sequence[Measured]) -> dict[str, float]:
     """Seconds that the function takes longer than the operator, on tiny data and one thread."""
-    found = []
+    found = {}
     for one in measured:
-        times = best_medians(one.results, 1)
-        if one.draw.bytes <= TINY_BYTES and set(OUR_CALLS) <= set(times):
-            found.append((one.draw, times[OUR_FUNCTION] - times[OURS]))
+        times = best_medians(one["results"], 1)
+        if one["data_bytes"] <= TINY_BYTES and set(OUR_CALLS) <= set(times):
+            found[f"{one['shape']} {one['dtype']}"] = times[OUR_FUNCTION] - times[OURS]
     return found
 
 
-def cost_lines(costs: Sequence[tuple[Draw, float]]) -> str:
-    ordered = sorted(costs, key=lambda pair: -pair[1])
-    middle = statistics.median(cost for _, cost in ordered)
-    rows = [[draw.name, f"{1e6 * cost:.2f} µs"] for draw, cost in ordered[:WORST]]
+def cost_lines(costs: Mapping[str, float]) -> str:
+    middle = statistics.median(costs.values())
+    ordered = sorted(costs.items(), key=lambda pair: -pair[1])
+    rows = [[name, f"{1e6 * cost:.2f} µs"] for name, cost in ordered[:WORST]]
     title = f"Of {len(costs)} tiny shapes on one thread: median {1e6 * middle:.2f} µs."
     return f"{title}\n\n{table(['shape', 'function over operator'], rows)}"
 
@@ -254,8 +226,19 @@ def worst_gains(gains: Sequence[Gain]) -> str:
     return "\n\n".join(parts)
 
 
-def print_tables(measured: Sequence[Measured], threads: Sequence[int]) -> dict[str, Any]:
-    standings, gains = standings_of(measured, threads), gains_of(measured, threads)
+def wrong_results(one: Measured) -> list[str]:
+    return [
+        f"{one['shape']} {one['dtype']}: {own['name']}, {count_of(own['threads'])}: {own['reason']}"
+        for results in (one["results"], *one["moods"].values())
+        for own in results
+        if own["kind"] == "failure" and own["name"] in OUR_CALLS
+    ]
+
+
+def print_tables(
+    draws: Sequence[Draw], measured: Sequence[Measured], threads: Sequence[int]
+) -> dict[str, Any]:
+    standings, gains = standings_of(draws, measured, threads), gains_of(measured, threads)
     costs = function_costs(measured)
     if standings:
         print(f"\n## Next to the best peer, alone\n\n{worst_tables(standings)}")
@@ -268,11 +251,6 @@ def print_tables(measured: Sequence[Measured], threads: Sequence[int]) -> dict[s
         print(f"\n{summary(standings, SHARE_AHEAD, MEDIAN_RATIO)}")
     if gains:
         print(f"\n{gains_table(gains)}")
-    wrong = [line for one in measured for line in one.wrong]
+    wrong = [line for one in measured for line in wrong_results(one)]
     print("\n## Wrong results of ours\n\n" + ("\n".join(f"- {line}" for line in wrong) or "none"))
-    return {
-        "standings": standing_records(standings),
-        "gains": gains,
-        "function_costs": {draw.name: cost for draw, cost in costs},
-        "wrong": wrong,
-    }
+    return {"standings": standings, "gains": gains, "function_costs": costs, "wrong": wrong}

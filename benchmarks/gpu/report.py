@@ -215,8 +215,8 @@ def standings_of(draws: Sequence[Draw], cells: Sequence[Cell]) -> list[Standing]
                 ours = cell.ours if call == "operator" else cell.more["function"]
                 times = {name: seconds_of(peer, way) for name, peer in cell.peers.items()}
                 peers = {name: time for name, time in times.items() if time is not None}
-                found.append(standing(draw, f"{call}, {way}", seconds_of(ours, way), peers))
-    return [one for one in found if one is not None]
+                found += standing(draw, f"{call}, {way}", seconds_of(ours, way), peers)
+    return found
 
 
 def wrong_results(cells: Sequence[Cell]) -> list[str]:

@@ -84,14 +84,16 @@ def test_one_factor_or_large_ones_are_plain_multiplies():
 
 
 def stand(one, seconds, **peers):
-    return module("random_shapes").standing(one, "operator", seconds, peers)
+    (found,) = module("random_shapes").standing(one, "operator", seconds, peers) or [None]
+    return found
 
 
 def test_the_best_peer_counts_and_classes_ask_for_less_or_more():
     small, plain = draw(1, (8, 8), (8, 8)), draw(1, (8, 8))
     one = stand(small, 10.0, NumPy=12.0, FastKron=9.5)
-    assert (one.peer, one.ratio) == ("FastKron", 0.95)
-    assert one.margin < 1 < stand(plain, 10.0, NumPy=9.5).margin
+    assert (one["best_peer"], one["ratio"]) == ("FastKron", 0.95)
+    margin = module("random_shapes").margin
+    assert margin(one) < 1 < margin(stand(plain, 10.0, NumPy=9.5))
     assert stand(plain, 10.0) is None
     assert stand(plain, None, NumPy=1.0) is None
     found = [one, stand(small, 1.0, NumPy=3.0), stand(plain, 10.0, NumPy=9.5)]
@@ -158,8 +160,8 @@ def test_threads_take_turns_with_something_between_calls(rng):
         one, two = moods.in_turn([contender], data, (1, 2), lambda: log.append("between"))
     finally:
         bk.set_num_threads(before)
-    assert (one.threads, two.threads) == (1, 2)
-    assert one.samples == two.samples >= moods.MIN_SAMPLES
+    assert (one["threads"], two["threads"]) == (1, 2)
+    assert one["samples"] == two["samples"] >= moods.MIN_SAMPLES
     assert set(log[::2]) == {"between"}
     assert log[1::2] == [1, 2] * (len(log) // 4)
 
@@ -239,8 +241,7 @@ def test_a_wrong_result_of_ours_is_named(rng, monkeypatch, capsys):
     contenders, cells, run, timing = (
         module(name) for name in ("cpu.contenders", "cpu.cells", "cpu.random_run", "core.timing")
     )
-    effort = timing.Effort(rounds=1, turn_seconds=0.001)
-    conditions = cells.Conditions([], {}, bk.set_num_threads, effort, MIB, MIB, rng)
+    conditions = cells.Conditions([], {}, bk.set_num_threads, (1, 0.001), MIB, MIB, rng)
 
     def zeros(peer, data):
         return [timing.Contender(peer.name, "gemkm", [partial(data.outputs[0].fill, 0)])]
@@ -248,11 +249,13 @@ def test_a_wrong_result_of_ours_is_named(rng, monkeypatch, capsys):
     monkeypatch.setattr(contenders.OurFunction, "kron_matmul", zeros)
     before = bk.get_num_threads()
     try:
-        measured = run.measure_draw(draw(2, (3, 3)), conditions, (1, 2), ["alone"])
+        one = draw(2, (3, 3))
+        measured = run.measure_draw(one, conditions, (1, 2), ["alone"])
     finally:
         bk.set_num_threads(before)
-    assert len(measured.wrong) == 4  # next to the peers and in turn, on each number of threads
-    assert run.print_tables([measured], (1, 2))["wrong"] == measured.wrong
+    wrong = run.wrong_results(measured)
+    assert len(wrong) == 4  # next to the peers and in turn, on each number of threads
+    assert run.print_tables([one], [measured], (1, 2))["wrong"] == wrong
     assert "wrong result: off by" in capsys.readouterr().out
 
 
@@ -300,13 +303,13 @@ def test_calls_on_a_device_stand_next_to_peers_called_in_the_same_way():
     peers = {"cuBLAS": times(3.0, 30.0), "torch": {"reason": "absent"}, "JAX": times(20.0, 20.0)}
     cell = gpu_cell(one, times(2.0, 5.0), times(4.0, 10.0), peers)
     standings = module("gpu.report").standings_of([one], [cell])
-    assert [(s.what, s.peer, pytest.approx(s.ratio)) for s in standings] == [
+    assert [(s["call"], s["best_peer"], pytest.approx(s["ratio"])) for s in standings] == [
         ("operator, in a graph", "cuBLAS", 1.5),
         ("function, in a graph", "cuBLAS", 0.75),
         ("operator, eager", "JAX", 4.0),
         ("function, eager", "JAX", 2.0),
     ]
-    assert standings[0].seconds == pytest.approx(2e-6)
+    assert standings[0]["seconds"] == pytest.approx(2e-6)
     report = module("gpu.report")
     assert "function 4.00; operator, eager 5.00; function, eager 10.0; " in report.line(cell)
     assert json.dumps(cell.record())
@@ -319,7 +322,7 @@ def test_a_function_without_a_time_on_a_device_is_named(capsys):
     found = module("gpu.report")
     assert found.wrong_results([cell]) == ["1: 8^2 float32: function: wrong result"]
     standings = found.standings_of([one], [cell])
-    assert [s.what for s in standings] == ["operator, in a graph", "operator, eager"]
+    assert [s["call"] for s in standings] == ["operator, in a graph", "operator, eager"]
     found.print_standings(standings, found.wrong_results([cell]))
     assert "- 1: 8^2 float32: function: wrong result" in capsys.readouterr().out
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.core.timing import Absent, Contender
+from benchmarks.core.timing import Contender, Result, absent
 from benchmarks.cpu.contenders import BatchData, Peer
 
 DRIVER = Path(__file__).with_name("asgard_driver.cpp")
@@ -72,11 +72,11 @@ class Asgard(Peer):
             partly.rename(library)
         return ctypes.CDLL(str(library))
 
-    def batch(self, data: BatchData) -> Iterable[Contender | Absent]:
+    def batch(self, data: BatchData) -> Iterable[Contender | Result]:
         """The list as rows of a sparse matrix of products; its matrices are column-major."""
         shape = data.shape
         if shape.modes > 6:
-            yield Absent(self.name, "cpu_sparse", "at most six modes")
+            yield absent(self.name, "cpu_sparse", "at most six modes")
             return
         pools = [np.ascontiguousarray(pool.swapaxes(1, 2)).reshape(-1) for pool in data.pools]
         matrices = np.concatenate(pools)
@@ -94,6 +94,6 @@ class Asgard(Peer):
             for x, out in zip(data.inputs, data.outputs, strict=True)
         ]
         if calls[0]() != 0:
-            yield Absent(self.name, "cpu_sparse", "refuses these sizes")
+            yield absent(self.name, "cpu_sparse", "refuses these sizes")
             return
         yield Contender(self.name, "cpu_sparse", list(calls), keeps=[*lists, matrices])

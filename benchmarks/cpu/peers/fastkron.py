@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.checks import Array
-from benchmarks.core.timing import Absent, Contender, seconds_of
+from benchmarks.core.timing import Contender, Result, absent, seconds_of
 from benchmarks.cpu.contenders import KronMatmulData, Peer
 
 FUSION, TUNE = 2, 4  # bits of FastKron's options; a new handle has FUSION only
@@ -59,7 +59,7 @@ class FastKron(Peer):
                 self.library.setOptions(handle.handle, options)
         return made
 
-    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Absent]:
+    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Result]:
         """Both handles, and for one row the function that its users call."""
         for variant in ("default", "tuned"):
             handle = self.handles[variant, data.dtype]
@@ -69,11 +69,11 @@ class FastKron(Peer):
                 default = self.bound_calls(self.handles["default", data.dtype], data, buffers)[0]
                 seconds = TUNING_CALLS * seconds_of(default) if variant == "tuned" else 0.0
                 if seconds > self.tuning_seconds:
-                    yield Absent(self.name, variant, f"tuning takes about {seconds:.0f} s")
+                    yield absent(self.name, variant, f"tuning takes about {seconds:.0f} s")
                     continue
                 calls[0]()
             except RuntimeError as error:
-                yield Absent(self.name, variant, str(error))
+                yield absent(self.name, variant, str(error))
                 continue
             yield Contender(self.name, variant, calls, keeps=buffers)
         if data.shape.rows == 1:
