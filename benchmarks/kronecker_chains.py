@@ -70,7 +70,7 @@ def times_of(calls: dict[str, Call], cuda: bool) -> dict[str, float]:
         return least(in_turn(calls, ROUNDS))
     from benchmarks.core.device_timing import timed
 
-    return {name: 1e-6 * timed([call]).microseconds for name, call in calls.items()}
+    return {name: 1e-6 * timed([call]) for name, call in calls.items()}
 
 
 def measured(

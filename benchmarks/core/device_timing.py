@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 from typing import Any
@@ -18,6 +17,9 @@ from benchmarks.core.energy import Counter, EnergyError, energy_counter, watts
 Call = Callable[[], object]
 Array = Any  # cupy.ndarray
 On = Callable[[Any], AbstractContextManager[object]]
+# The calls of each variant, which take arrays in turn, and what makes a stream the one that they
+# run on.
+Contender = tuple[Mapping[str, Sequence[Call]], On]
 
 CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
 REPLAY_MICROSECONDS = 4_000  # about the length of a graph
@@ -33,26 +35,6 @@ BLOCK = 1 << 22  # random numbers that large arrays repeat
 
 # what `measure` reads joules from, None if it measures times only
 _counter: ContextVar[Counter | None] = ContextVar("counter of joules", default=None)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The time of one call, and whether it was replayed from a graph."""
-
-    microseconds: float
-    captured: bool
-
-
-@dataclass(frozen=True)
-class Contender:
-    """Computes a result; ``calls`` has those of each variant, which take arrays in turn.
-
-    ``on`` makes a CuPy stream the one that the calls run on.
-    """
-
-    name: str
-    calls: Mapping[str, Sequence[Call]]
-    on: On = nullcontext
 
 
 @cache
@@ -128,21 +110,21 @@ def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bo
     return _stream(), work, False
 
 
-def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) -> dict[str, Any]:
+def energy_of(calls: Sequence[Call], on: On, microseconds: float) -> dict[str, Any]:
     """Power, and joules of a call of so many µs, if they are to be found; else nothing."""
     counter = _counter.get()
     if counter is None:
         return {}
     one = max(microseconds, 1e-3) * len(calls)
     rounds = min(max(1, int(BUSY_MICROSECONDS / one)), MAX_ROUNDS)
-    stream, work, _ = _repeated(calls, contender.on, rounds)
+    stream, work, _ = _repeated(calls, on, rounds)
 
     def busy() -> None:
         for _ in range(max(1, int(BUSY_MICROSECONDS / (rounds * one)))):
             work()
         stream.synchronize()
 
-    with stream, contender.on(stream):
+    with stream, on(stream):
         try:
             power = watts(busy, counter)
         except EnergyError as error:
@@ -150,13 +132,18 @@ def energy_of(contender: Contender, calls: Sequence[Call], microseconds: float) 
     return {"watts": power, "joules": 1e-6 * power * microseconds}
 
 
-def timed(
+def timed(calls: Sequence[Call], *how: Any) -> float:
+    """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
+    return _replayed(calls, *how)[0]
+
+
+def _replayed(
     calls: Sequence[Call],
     on: On = nullcontext,
     length: float = REPLAY_MICROSECONDS,
     replays: int = REPLAYS,
-) -> Timing:
-    """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
+) -> tuple[float, bool]:
+    """The microseconds of one call, and whether it was replayed from a graph."""
     stream, once = _stream(), _all_of(calls)
     cupy.cuda.Device().synchronize()
     with stream, on(stream):
@@ -167,7 +154,7 @@ def timed(
     with stream, on(stream):
         work()
         times = [elapsed(stream, work) for _ in range(replays)]
-    return Timing(statistics.median(times) / (rounds * len(calls)), is_captured)
+    return statistics.median(times) / (rounds * len(calls)), is_captured
 
 
 def call_microseconds(call: Call, calls: int, repeats: int, wait: Call | None = None) -> float:
@@ -207,34 +194,35 @@ def first_time(calls: Sequence[Call], on: On = nullcontext) -> float:
 
 
 def measure(
-    contender: Contender, dtype: str, output: Array, error_of: Callable[[], float]
+    variants: Mapping[str, Sequence[Call]],
+    on: On,
+    dtype: str,
+    output: Array,
+    error_of: Callable[[], float],
 ) -> dict[str, Any]:
-    """Check every variant's last result once, time the fastest."""
+    """Check the last result of each variant's calls once, time the fastest variant."""
     firsts: dict[str, float] = {}
     errors: dict[str, float] = {}
-    for variant, calls in contender.calls.items():
+    for name, calls in variants.items():
         output.fill(np.nan)
-        first_time(calls, contender.on)
-        errors[variant] = error_of()
-        if not errors[variant] <= TOLERANCE[dtype]:
-            return {"reason": f"wrong result, relative error {errors[variant]:.1e}"}
-        firsts[variant] = first_time(calls, contender.on)
-    found: dict[str, Any] = {}
+        first_time(calls, on)
+        errors[name] = error_of()
+        if not errors[name] <= TOLERANCE[dtype]:
+            return {"reason": f"wrong result, relative error {errors[name]:.1e}"}
+        firsts[name] = first_time(calls, on)
     bound = SLOWER * min(firsts.values()) + 50  # µs that are allowed for noise in short ones
-    for variant in (variant for variant, first in firsts.items() if first <= bound):
-        timing = timed(contender.calls[variant], contender.on)
-        if not found or timing.microseconds < found["microseconds"]:
-            how = {"captured": timing.captured, "variant": variant}
-            error = {"relative_error": errors[variant]}
-            found = {"microseconds": timing.microseconds, **how, **error}
-    calls = contender.calls[found["variant"]]
-    return found | energy_of(contender, calls, found["microseconds"])
+    near = [name for name, first in firsts.items() if first <= bound]
+    times = {name: _replayed(variants[name], on) for name in near}
+    best = min(times, key=lambda name: times[name][0])
+    found = {"microseconds": times[best][0], "captured": times[best][1], "variant": best}
+    found["relative_error"] = errors[best]
+    return found | energy_of(variants[best], on, found["microseconds"])
 
 
 def measured(make: Callable[[], Contender], *how: Any) -> dict[str, Any]:
     """`measure` what ``make`` returns, or why it was not possible."""
     try:
-        return measure(make(), *how)
+        return measure(*make(), *how)
     except Exception as error:
         cupy.get_default_memory_pool().free_all_blocks()
         return {"reason": f"not measured: {type(error).__name__}: {error}"[:200]}

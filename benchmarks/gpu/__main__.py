@@ -39,20 +39,18 @@ def jobs(choices: Sequence[Choice]) -> list[compiling.Job]:
     precise = of("precision")
     kron += [(c.case.shape, "float32", how) for c in precise for how in (None, c.dtype)]
     ablation = [(c.case[0], c.dtype) for c in of("ablation")]
-    lists = largest_first(one for one in of("lists") if one.case.unknowns < HUGE)
-    lists += largest_first(of("batches"))
+    lists = [(c.case, c.dtype, how) for c in of("atomic") for how in ("owner", "atomic")]
+    others = largest_first(one for one in of("lists") if one.case.unknowns < HUGE)
+    lists += [(c.case, c.dtype, "owner") for c in (*others, *largest_first(of("batches")))]
     sparse = groups(of("kronecker-sparse"), lambda one: (one.dtype, one.case.layout))
-    return [
-        *(partial(compiling.compile_atomic, c.case, c.dtype) for c in of("atomic")),
-        *(partial(compiling.compile_batch, c.case, c.dtype) for c in lists),
-        *(partial(compiling.compile_kron, *one) for one in dict.fromkeys(kron + ablation)),
-        *(partial(compiling.compile_functions, *one) for one in ablation),
-        *(partial(compiling.compile_function, c.case.shape, c.dtype) for c in of("random")),
-        *(
-            partial(compiling.compile_sparse, [c.case for c in own], k[0])
-            for k, own in sparse.items()
-        ),
+    work = [
+        *((compiling.compile_batch, one) for one in lists),
+        *((compiling.compile_kron, one) for one in dict.fromkeys(kron + ablation)),
+        *((compiling.compile_functions, one) for one in ablation),
+        *((compiling.compile_function, (c.case.shape, c.dtype)) for c in of("random")),
+        *((compiling.compile_sparse, ([c.case for c in own], k[0])) for k, own in sparse.items()),
     ]
+    return [partial(do, *given) for do, given in work]
 
 
 def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:

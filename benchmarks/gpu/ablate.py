@@ -288,7 +288,7 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
     asked = used_of(families, used)
     if not asked:
         return
-    with_all = timed(calls).microseconds
+    with_all = timed(calls)
     expected = out.copy()
     for name in asked:
         with without(*name.split("+")):
@@ -315,7 +315,7 @@ def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
 
     out.fill(math.nan)
     calls = make()
-    time = timed(calls).microseconds
+    time = timed(calls)
     error = relative_error(out, expected)
     if not error <= 10 * TOLERANCE[dtype]:
         raise WrongError(f"relative difference {error:.1e}")

@@ -17,8 +17,7 @@ from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.transposed import programs_of
 from batchkron.backends.cuda.runtime.program import Program
-from benchmarks.gpu.cases.cases import BatchCase
-from benchmarks.gpu.cases.list_cases import ListCase
+from benchmarks.gpu.cases.cases import ListCase
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.shapes import KronMatmul
 
@@ -53,15 +52,10 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
         compile_function(KronMatmul(outer, (factor,)), dtype, math.prod(inputs[mode + 1 :]))
 
 
-def compile_batch(case: BatchCase | ListCase, dtype: str, accumulation: str = "owner") -> None:
+def compile_batch(case: ListCase, dtype: str, accumulation: str = "owner") -> None:
     from benchmarks.gpu.data import ListSubject
 
     ListSubject(case, dtype, accumulation).operator()
-
-
-def compile_atomic(case: BatchCase, dtype: str) -> None:
-    for accumulation in ("owner", "atomic"):
-        compile_batch(case, dtype, accumulation)
 
 
 def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:

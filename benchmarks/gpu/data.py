@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial, reduce
 from typing import Any
 
@@ -18,9 +19,8 @@ from benchmarks.core.device_timing import (
     measured,
     random_array,
 )
-from benchmarks.core.timing import OURS
-from benchmarks.gpu.cases.cases import BatchCase, explicit_bytes, kron_bytes
-from benchmarks.gpu.cases.list_cases import ListCase, SweepCase
+from benchmarks.gpu.cases.cases import ListCase, explicit_bytes, kron_bytes
+from benchmarks.gpu.cases.list_cases import SweepCase
 from benchmarks.gpu.options import Choice
 from benchmarks.shapes import KronMatmul
 
@@ -65,7 +65,8 @@ class Subject:
 
 
 def contender_of(made: Any) -> Contender:
-    return made if isinstance(made, Contender) else Contender(OURS, {"": made})
+    """A contender, of which calls alone are its only variant, on any stream."""
+    return made if isinstance(made, tuple) else ({"": made}, nullcontext)
 
 
 def given(reason: Any) -> dict[str, Any]:
@@ -135,26 +136,19 @@ def random_ids(count: int, below: int, seed: int) -> Array:
     return ((z ^ (z >> np.uint64(31))) % np.uint64(below)).astype(np.int32)
 
 
-def list_of(case: BatchCase | ListCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
-    """Pools, of a `ListCase` on the device; factor ids, inputs and outputs, sorted by output."""
+def list_of(case: ListCase, dtype: str) -> tuple[list[Any], Any, Any, Any]:
+    """Pools on the device; factor ids, inputs and outputs, sorted by output."""
     outputs = np.repeat(np.arange(case.blocks, dtype=np.int32), case.CONTRIBUTIONS)
-    count = case.products
-    if isinstance(case, BatchCase):
-        rng = np.random.default_rng(2)
-        pools = rng.standard_normal((case.modes, case.POOL, case.size, case.size)).astype(dtype)
-        ids = rng.integers(0, case.POOL, (count, case.modes), dtype=np.int32)
-        return list(pools), ids, rng.integers(0, case.blocks, count, dtype=np.int32), outputs
-    shapes = enumerate(case.factors)
-    drawn = [random_array((case.POOL, *shape), dtype, seed) for seed, shape in shapes]
-    modes = range(1, 1 + len(case.factors))
-    columns = [random_ids(count, case.POOL, mode).get() for mode in modes]
-    return drawn, np.stack(columns, 1), random_ids(count, case.blocks, 20).get(), outputs
+    shapes, count = enumerate(case.factors), case.products
+    pools = [random_array((case.POOL, *shape), dtype, seed) for seed, shape in shapes]
+    columns = [random_ids(count, case.POOL, 1 + mode).get() for mode in range(case.modes)]
+    return pools, np.stack(columns, 1), random_ids(count, case.blocks, 20).get(), outputs
 
 
 class ListSubject(Subject):
     """A batch list; in random order where its sums are added atomically."""
 
-    def __init__(self, case: BatchCase | ListCase, dtype: str, sums: str = "owner") -> None:
+    def __init__(self, case: ListCase, dtype: str, sums: str = "owner") -> None:
         self.case, self.dtype, self.tolerance, self.sums = case, dtype, dtype, sums
         self.checked = (-1, 0) if case.vectors > 1 else 0
 

@@ -70,7 +70,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
 
     for name, work in (("fill", filled), ("copy", copied)):
         calls = [partial(work, out) for out in outs]
-        yield record("driver", name, timed(calls).microseconds)
+        yield record("driver", name, timed(calls))
     for family, variants in WAYS:
         for variant in variants:
             if not has_kernel(sizes, dtype, outs[-1], family, variant):
@@ -83,7 +83,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
             if not bool((outs[-1] == expected).all()):
                 yield common | {"family": family.name, "variant": str(variant), "wrong": True}
                 continue
-            yield record(family.name, variant, timed(calls).microseconds)
+            yield record(family.name, variant, timed(calls))
 
 
 def filled(out: Any) -> None:

@@ -76,7 +76,6 @@ def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> I
 
         y.fill(np.nan)
         calls = [partial(call, *pair) for pair in data.pairs]
-        timing = timed(calls)
         yield {
             "case": case.name,
             "pattern": case.pattern,
@@ -85,7 +84,7 @@ def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> I
             "family": kernel.family.name,
             "variant": list(kernel.variant),
             "kernel": kernel.program.expression,
-            "microseconds": timing.microseconds,
+            "microseconds": timed(calls),
             "estimate": 1e6 * kernel.seconds,
             "floor": max(case.floors(dtype, copy_rate()).values()),
             "error": data.error(),

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from benchmarks.core.records import ROOT
 from benchmarks.core.tables import head, row
 
 Cell = dict[str, Any]  # as `report.Cell.record` writes it
+Profile = dict[str, Any]
 
 PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
 STOP_SECONDS = 65  # that a profiler may take beyond its time before it is killed
@@ -45,32 +45,16 @@ WARPS = ("issue", "occupancy")  # percentages that are not of a resource
 BOUND = 75  # percent of its peak from which a resource is called the limit
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A cell's longest kernel: percentages of peaks, and what warps wait for.
-
-    ``stalls`` are cycles per instruction of the two most frequent reasons, ``share`` is the part of
-    the cell's time that is the kernel's.
-    """
-
-    kernel: str
-    share: float
-    percent: Mapping[str, float]
-    stalls: Mapping[str, float]
-
-    @property
-    def reason(self) -> str:
-        limits = {name: self.percent[name] for name in self.percent if name not in WARPS}
-        if not limits:
-            return "no figures"
-        name, maximum = max(limits.items(), key=lambda pair: pair[1])
-        if maximum >= BOUND:
-            return f"{name} at {maximum:.0f} %"
-        waits = ", ".join(f"{stall} {cycles:.1f}" for stall, cycles in self.stalls.items())
-        return f"latency: {name} at {maximum:.0f} %; waits for {waits}"
-
-    def record(self) -> dict[str, object]:
-        return {**asdict(self), "reason": self.reason}
+def reason_of(percent: Mapping[str, float], stalls: Mapping[str, float]) -> str:
+    """What limits a kernel, in words."""
+    limits = {name: share for name, share in percent.items() if name not in WARPS}
+    if not limits:
+        return "no figures"
+    name, maximum = max(limits.items(), key=lambda pair: pair[1])
+    if maximum >= BOUND:
+        return f"{name} at {maximum:.0f} %"
+    waits = ", ".join(f"{stall} {cycles:.1f}" for stall, cycles in stalls.items())
+    return f"latency: {name} at {maximum:.0f} %; waits for {waits}"
 
 
 def _numbers(row: Mapping[str, str]) -> dict[str, float]:
@@ -84,6 +68,11 @@ def _numbers(row: Mapping[str, str]) -> dict[str, float]:
 
 
 def profile_of(rows: Sequence[Mapping[str, str]]) -> Profile | None:
+    """The longest of a cell's kernels: percentages of peaks, and what warps wait for.
+
+    "stalls" are cycles per instruction of the two most frequent reasons, "share" is the part of the
+    cell's time that is the kernel's.
+    """
     kernels = [(_numbers(row), row["Kernel Name"]) for row in rows]
     if not kernels:
         return None
@@ -107,7 +96,9 @@ def profile_of(rows: Sequence[Mapping[str, str]]) -> Profile | None:
     top = sorted(stalls, key=stalls.__getitem__, reverse=True)[:2]
     share = times[longest] / sum(times) if sum(times) else 1.0
     short = re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0]
-    return Profile(short, share, percent, {name: stalls[name] for name in top})
+    found = {"kernel": short, "share": share, "percent": percent}
+    waits = {name: stalls[name] for name in top}
+    return {**found, "stalls": waits, "reason": reason_of(percent, waits)}
 
 
 def profiles_of(log: Iterable[str]) -> list[Profile | None]:
@@ -140,7 +131,7 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> 
     found = profiles_of(lines)
     for cell, profile in zip(cells, found, strict=False):
         if profile is not None:
-            cell["profile"] = profile.record()
+            cell["profile"] = profile
     if len(found) < len(cells):
         said += f" {len(found)} of {len(cells)} cells profiled in {seconds:.0f} s"
     return f"{part}: {said.strip()}" if said else ""

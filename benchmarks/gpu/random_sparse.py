@@ -168,7 +168,7 @@ def microseconds(calls: Sequence[Call], on: On, limit: float = math.inf) -> floa
     with suppress(Exception):
         first_time(calls, on)
         if first_time(calls, on) <= limit + NOISE:
-            return timed(calls, on, LENGTH, REPLAYS).microseconds
+            return timed(calls, on, LENGTH, REPLAYS)
     return math.inf
 
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.core.tables import groups
-from benchmarks.gpu.cases.cases import Figures, Recorded
+from benchmarks.gpu.cases.cases import Recorded
 from benchmarks.patterns import LAYOUTS
 from benchmarks.random_shapes import Draw, Standing, standing, summary, worst_tables
 
@@ -43,7 +43,8 @@ class Cell:
     dtype: str
     ours: Mapping[str, Any]
     peers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    figures: Figures = field(default_factory=Figures)
+    goal: float | None = None
+    recorded: Mapping[str, Recorded] = field(default_factory=dict)
     floor: float | None = None
     note: str = ""
     more: dict[str, Any] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class Cell:
 
     def shortfalls(self) -> list[str]:
         """What is missed, empty where all is reached."""
-        ours, goal = self.microseconds, self.figures.goal
+        ours, goal = self.microseconds, self.goal
         if ours is None:
             return [str(self.ours["reason"])]
         found = []
@@ -87,7 +88,7 @@ class Cell:
         slower = [name for name, time in self.measured_peers.items() if ours > time]
         if self.part != "ablation" and slower:
             found.append(f"slower than {' and '.join(slower)}")
-        recorded = [name for name, time in self.figures.recorded.items() if ours > least(time)]
+        recorded = [name for name, time in self.recorded.items() if ours > least(time)]
         if recorded:
             found.append(f"slower than {' and '.join(recorded)} as recorded")
         return found
@@ -97,17 +98,16 @@ class Cell:
             return ", ".join(short)
         if self.part == "tune":
             return f"the rule is within {MAX_GAIN - 1:.0%}"
-        if self.figures.goal is None:
+        if self.goal is None:
             return "fastest" if self.measured_peers and self.part != "ablation" else "–"
         return "met"
 
     def record(self) -> dict[str, Any]:
-        figures = self.figures
         return {
             **{"part": self.part, "case": self.name, "dtype": self.dtype, "ours": dict(self.ours)},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},
-            "recorded": dict(figures.recorded),
-            **{"goal": figures.goal, "floor": self.floor},
+            "recorded": dict(self.recorded),
+            **{"goal": self.goal, "floor": self.floor},
             **{"ours_over_best_peer": self.ratio, "ours_over_floor": self.over_floor},
             **{"note": self.note, "verdict": self.verdict(), "shortfalls": self.shortfalls()},
             **self.more,
@@ -167,10 +167,10 @@ def line(cell: Cell) -> str:
     parts += [f"{name} {peer_time(peer)}" for name, peer in cell.peers.items()]
     if cell.ratio is not None:
         parts.append(f"ours/best peer {ratio(cell.ratio)}")
-    if cell.figures.recorded:
-        known = (f"{name} {shown(time)}" for name, time in cell.figures.recorded.items())
+    if cell.recorded:
+        known = (f"{name} {shown(time)}" for name, time in cell.recorded.items())
         parts.append(f"recorded: {', '.join(known)}")
-    parts.append(f"goal {shown(cell.figures.goal)}")
+    parts.append(f"goal {shown(cell.goal)}")
     parts.append(f"floor {shown(cell.floor)} ({ratio(cell.over_floor)} ×)")
     note = f" ({cell.note})" if cell.note else ""
     return "; ".join([*parts, *more_times(cell), cell.verdict() + note])
@@ -196,7 +196,7 @@ def missed(cells: Sequence[Cell]) -> list[str]:
     lines = []
     for cell in cells:
         if short := cell.shortfalls():
-            numbers = f"{shown(cell.microseconds)} µs, goal {shown(cell.figures.goal)}"
+            numbers = f"{shown(cell.microseconds)} µs, goal {shown(cell.goal)}"
             numbers += f", floor {shown(cell.floor)} ({ratio(cell.over_floor)} ×)"
             lines.append(f"{cell.part} {cell.name} {cell.dtype}: {numbers}: {', '.join(short)}")
     return lines

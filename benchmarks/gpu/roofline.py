@@ -9,7 +9,7 @@ Markdown. Products whose floor is shorter than a launch are in the table only. N
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +26,16 @@ from benchmarks.shapes import KronMatmul
 
 H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")
 COLORS = {"float32": "#0969da", "float64": "#bc4c00"}
+# A measured product: case, dtype and floor as in the file; "intensity": the flops for each byte of
+# one pass over memory; the "rate" in flops per second; what each kernel has "moved", as a multiple
+# of that one pass.
+Point = dict[str, Any]
 LAUNCH = 2.0  # µs of a launch; products of shorter floors are not drawn
 
 
-@dataclass(frozen=True)
-class Point:
-    """A measured product: name and dtype as in the file."""
-
-    name: str
-    dtype: str
-    intensity: float  # flops for each byte that one pass over memory would read and write
-    rate: float  # flops per second, as measured
-    floor: float  # the least time in µs
-    moved: tuple[float, ...]  # what each kernel reads and writes, as a multiple of that one pass
-
-    @property
-    def share(self) -> float:
-        return self.rate / min(FLOPS, self.intensity * COPY)
-
-    @property
-    def share_of_passes(self) -> float:
-        """The rate over that of the roof for as many bytes as its kernels move."""
-        return self.rate / min(FLOPS, self.intensity / sum(self.moved) * COPY)
+def share(point: Point, passes: float = 1.0) -> float:
+    """The rate over that of the roof, for as many bytes as so many passes over memory move."""
+    return point["rate"] / min(FLOPS, point["intensity"] / passes * COPY)
 
 
 def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
@@ -63,9 +51,10 @@ def points_of(report: Mapping[str, Any]) -> Iterator[Point]:
     shapes = {case.name: case.shape for case in KRON}
     for cell in report["cells"]:
         if cell["part"] == "kron" and "tflops" in cell:
-            name, dtype, rate = cell["case"], cell["dtype"], cell["tflops"]
-            intensity, passes = rate / cell["terabytes_per_second"], moved(shapes[name], dtype)
-            yield Point(name, dtype, intensity, 1e12 * rate, cell["floor"], passes)
+            found = {name: cell[name] for name in ("case", "dtype", "floor")}
+            found["intensity"] = cell["tflops"] / cell["terabytes_per_second"]
+            passes = moved(shapes[cell["case"]], cell["dtype"])
+            yield {**found, "rate": 1e12 * cell["tflops"], "moved": passes}
 
 
 def figure(value: float) -> str:
@@ -79,28 +68,33 @@ def table(points: Sequence[Point]) -> Iterator[str]:
     for dtype in DTYPES:
         columns += [f"{dtype}: {names[0]}", *names[1:]]
     yield head(columns)
-    found = {(point.name, point.dtype): point for point in points}
-    for name in dict.fromkeys(point.name for point in points):
-        texts = [name]
-        for dtype in DTYPES:
-            point = found.get((name, dtype))
-            texts += ["–"] * len(names) if point is None else row(point)
-        yield table_row(texts)
+    found = {(one["case"], one["dtype"]): row(one) for one in points}
+    for name in dict.fromkeys(name for name, _ in found):
+        texts = [found.get((name, dtype), ["–"] * len(names)) for dtype in DTYPES]
+        yield table_row([name, *chain(*texts)])
 
 
 def row(point: Point) -> list[str]:
-    shares = [figure(100 * share) for share in (point.share, point.share_of_passes)]
-    rate = figure(point.rate / 1e12)
-    return [f"{point.intensity:.3g}", str(len(point.moved)), rate, *shares]
+    shares = [figure(100 * share(point, passes)) for passes in (1.0, sum(point["moved"]))]
+    rate = figure(point["rate"] / 1e12)
+    return [f"{point['intensity']:.3g}", str(len(point["moved"])), rate, *shares]
 
 
 def draw(points: Sequence[Point], path: Path) -> list[Any]:
     """Write a picture with a panel for each dtype; return the boxes of all names."""
     pyplot = figures()
     roof = Roof(COPY / 1e12, FLOPS / 1e12)
-    last = 2 * max(roof.ridge, *(point.intensity for point in points))
-    first = min(point.intensity for point in points) / 1.3
+    last = 2 * max(roof.ridge, *(point["intensity"] for point in points))
+    first = min(point["intensity"] for point in points) / 1.3
     figure, axes = pyplot.subplots(len(DTYPES), figsize=(8, 10.5), dpi=72, sharex=True, sharey=True)
+    marks = {
+        dtype: [
+            (one["intensity"], one["rate"] / 1e12, one["case"], COLORS[dtype])
+            for one in points
+            if one["dtype"] == dtype
+        ]
+        for dtype in DTYPES
+    }
     for dtype, axis in zip(DTYPES, axes, strict=True):
         roof.draw(axis, first, last, color="black", label=f"one pass at {roof.bandwidth:g} TB/s")
         for passes, style in ((2, "--"), (3, ":")):
@@ -109,17 +103,13 @@ def draw(points: Sequence[Point], path: Path) -> list[Any]:
         axis.set(xscale="log", yscale="log", xlim=(first, last), ylabel="TFLOP/s", title=dtype)
         axis.grid(which="both", linewidth=0.3)
         logarithmic(axis)
-        own = [(p.intensity, p.rate / 1e12) for p in points if p.dtype == dtype]
-        if own:
-            axis.plot(*zip(*own, strict=True), "o", color=COLORS[dtype], markersize=5)
+        for x, y, _, color in marks[dtype]:
+            axis.plot(x, y, "o", color=color, markersize=5)
         axis.legend(loc="lower right")
     axes[-1].set_xlabel("flops for each byte that one pass reads and writes")
     figure.tight_layout()
-    boxes = []
-    for dtype, axis in zip(DTYPES, axes, strict=True):
-        own = [p for p in points if p.dtype == dtype]
-        marks = [(p.intensity, p.rate / 1e12, p.name, COLORS[dtype]) for p in own]
-        boxes += label_marks(axis, marks, fontsize=8.5)
+    pairs = zip(marks.values(), axes, strict=True)
+    boxes = [box for own, axis in pairs for box in label_marks(axis, own, fontsize=8.5)]
     save_figure(figure, path)
     pyplot.close(figure)
     return boxes
@@ -130,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.exit("usage: python -m benchmarks.gpu.roofline RESULTS.json PICTURE.svg")
     source, target = map(Path, arguments)
     points = list(points_of(json.loads(source.read_text())))
-    drawn = [one for one in points if one.floor >= LAUNCH]
+    drawn = [one for one in points if one["floor"] >= LAUNCH]
     if not drawn:
         sys.exit(f"{source} has no measured Kron-Matmul; run python -m benchmarks.gpu --part kron")
     draw(drawn, target)

@@ -15,6 +15,8 @@ from benchmarks.shapes import KronMatmul, kron_matmuls
 
 DTYPES = ("float32", "float64")
 Recorded = float | tuple[float, float]
+Figures = tuple[float | None, Mapping[str, Recorded]]  # the goal, and recorded times of peers
+UNKNOWNS = 2_000_000  # elements of a vector, about, where a list does not say otherwise
 # float32 on matrix units, where they are allowed: apart from the table in full precision
 PRECISIONS = ("tf32x3", "tf32")
 NODE = 1.1  # of a graph: 0.7 to 1.5 were measured
@@ -54,16 +56,8 @@ ATOMICS = {"float32": 890e9, "float64": 305e9}
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Of one case and dtype: the goal, and recorded times of peers."""
-
-    goal: float | None = None
-    recorded: Mapping[str, Recorded] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class KronCase:
-    """A Kron-Matmul."""
+    """A Kron-Matmul; ``figures`` are the goal of each dtype, and recorded times of peers."""
 
     shape: KronMatmul
     figures: Mapping[str, Figures]
@@ -73,63 +67,87 @@ class KronCase:
         return self.shape.name
 
 
-class BatchList:
-    """A batch list: every output has 64 products, inputs and factors are drawn at random."""
+@dataclass(frozen=True)
+class ListCase:
+    """A batch list of random factors A (P, Q); each output has 64 products, inputs are random.
+
+    x has about ``unknowns`` elements; ``vectors`` such x are multiplied at once.
+    """
+
+    factors: tuple[tuple[int, int], ...]
+    unknowns: int = UNKNOWNS
+    vectors: int = 1
+    figures: Mapping[str, Figures] = field(default_factory=dict)
 
     CONTRIBUTIONS = 64
     POOL = 4096
-    unknowns: int
-    input_block: Any  # elements
+
+    @property
+    def name(self) -> str:
+        shapes = set(self.factors)
+        if len(shapes) == 1 and self.factors[0] == (self.size, self.size):
+            name = f"({self.modes},{self.size})"
+        else:
+            name = "list " + ", ".join(f"{p}×{q}" for p, q in self.factors)
+        millions, thousands = divmod(self.unknowns // 1000, 1000)
+        if self.unknowns != UNKNOWNS:
+            name += f" {millions}M" if millions else f" {thousands}k"
+        return name + (f" × {self.vectors}" if self.vectors > 1 else "")
+
+    @property
+    def modes(self) -> int:
+        return len(self.factors)
+
+    @property
+    def size(self) -> int:
+        """The side of a factor, where all are squares of one size."""
+        return self.factors[0][0]
+
+    @property
+    def input_block(self) -> int:
+        """Its elements."""
+        return math.prod(q for _, q in self.factors)
+
+    @property
+    def output_block(self) -> int:
+        return math.prod(p for p, _ in self.factors)
 
     @property
     def blocks(self) -> int:
-        return int(self.unknowns // self.input_block)
+        return self.unknowns // self.input_block
 
     @property
     def products(self) -> int:
         return self.blocks * self.CONTRIBUTIONS
 
-
-@dataclass(frozen=True)
-class BatchCase(BatchList):
-    """One of square factors of a size.
-
-    ``unknowns`` are the elements of a vector, about; a product multiplies a block of ``modes``
-    modes of ``size``.
-    """
-
-    modes: int
-    size: int
-    figures: Mapping[str, Figures]
-    unknowns: int = 2_000_000
-
-    vectors = 1
+    @property
+    def as_rows(self) -> KronMatmul:
+        """The same work as a Kron-Matmul, with a row for each vector and product."""
+        return KronMatmul(self.products * self.vectors, tuple((q, p) for p, q in self.factors))
 
     @property
-    def name(self) -> str:
-        fewer = "" if self.unknowns == 2_000_000 else f" {self.unknowns // 1000}k"
-        return f"({self.modes},{self.size}){fewer}"
+    def flops(self) -> float:
+        return self.as_rows.flops
 
-    @property
-    def block(self) -> int:
-        return int(self.size**self.modes)
 
-    input_block = output_block = block
+def power(modes: int, size: int, *more: Any, **named: Any) -> ListCase:
+    """A list of square factors of one size."""
+    return ListCase(((size, size),) * modes, *more, **named)
 
-    @property
-    def flops(self) -> int:
-        return 2 * self.products * self.block * self.size * self.modes
+
+def _itemsize(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
 
 
 def kron_figures(*both: tuple[float, Recorded, Recorded]) -> dict[str, Figures]:
     """Goal, FastKron and cuTENSOR of both dtypes."""
     return {
-        dtype: Figures(goal, {"FastKron": fastkron, "cuTENSOR": cutensor})
+        dtype: (goal, {"FastKron": fastkron, "cuTENSOR": cutensor})
         for dtype, (goal, fastkron, cutensor) in zip(DTYPES, both, strict=True)
     }
 
 
-NOTHING = {dtype: Figures() for dtype in DTYPES}
+NOTHING: dict[str, Figures] = dict.fromkeys(DTYPES, (None, {}))
 
 
 def kron_cases(*pairs: tuple[str, Mapping[str, Figures]]) -> tuple[KronCase, ...]:
@@ -173,7 +191,7 @@ KRON = kron_cases(
 
 PRECISION = kron_cases(
     *(
-        (text, {"tf32x3": Figures(goal), "tf32": Figures()})
+        (text, {"tf32x3": (goal, {}), "tf32": (None, {})})
         for text, goal in (
             *(("1024: 64^3", 1500), ("1024: 128^2", 120), ("320: 128^3", 6800)),
             *(("16: 64^4", 2100), ("16: 128^3", 340)),
@@ -191,19 +209,15 @@ PDE = kron_cases(
 )
 
 
-def batch_figures(
-    f64: tuple[float, Recorded], f32: tuple[float, Recorded] | None = None
-) -> dict[str, Figures]:
-    found = {"float64": f64} if f32 is None else {"float32": f32, "float64": f64}
-    return {
-        dtype: Figures(goal, recorded={"ASGarD": asgard}) for dtype, (goal, asgard) in found.items()
-    }
+def batch_case(shape: tuple[int, int], f64: Any, f32: Any = None) -> ListCase:
+    """A list by (d, n), with the goal of each dtype and ASGarD's time."""
+    known = {"float32": f32, "float64": f64}
+    return power(*shape, figures={k: (v[0], {"ASGarD": v[1]}) for k, v in known.items() if v})
 
 
-# (d, n): float64's goal and ASGarD's time, then those of float32
 BATCHES = tuple(
-    BatchCase(*case, batch_figures(*figures))
-    for case, *figures in (
+    batch_case(*one)
+    for one in (
         *(((1, 4), (800, 1251), (420, 1238)), ((2, 2), (520, 1240), (300, 1133))),
         *(((2, 4), (500, 1010), (260, 782)), ((2, 8), (480, 1656))),
         *(((3, 2), (430, 1476), (260, 1139)), ((3, 3), (400, 1358), (260, 1039))),
@@ -219,25 +233,21 @@ BATCHES = tuple(
 
 def small_goal(modes: int, size: int, unknowns: int, dtype: str) -> float:
     """Twice a node, the arithmetic on all multiprocessors in use, and the sums of split outputs."""
-    case = BatchCase(modes, size, {}, unknowns)
-    if unknowns == 4_000 and case.block <= 64:
+    case = power(modes, size, unknowns)
+    if unknowns == 4_000 and case.input_block <= 64:
         return 2.5
     if unknowns == 4_000 and (modes, size) == (6, 3):
         return 12.0
     used = min(MULTIPROCESSORS, case.products)
     parts = used / case.blocks
-    summed = 2 * parts * unknowns * (4 if dtype == "float32" else 8) if parts > 1 else 0.0
+    summed = 2 * parts * unknowns * _itemsize(dtype) if parts > 1 else 0.0
     arithmetic = 1e6 * case.flops / BATCH_FLOPS[dtype] * MULTIPROCESSORS / used
     return max(2.5, 2 * (NODE + arithmetic + summed / CACHE_BYTES_A_MICROSECOND))
 
 
-def small_batch(modes: int, size: int, unknowns: int) -> BatchCase:
+def small_batch(*shape: int) -> ListCase:
     """A case with its goals; ASGarD's times are known for all of them together."""
-    figures = {
-        dtype: Figures(small_goal(modes, size, unknowns, dtype), recorded={"ASGarD": (5, 82)})
-        for dtype in DTYPES
-    }
-    return BatchCase(modes, size, figures, unknowns)
+    return power(*shape, figures={k: (small_goal(*shape, k), {"ASGarD": (5, 82)}) for k in DTYPES})
 
 
 SMALL_BATCHES = tuple(
@@ -249,10 +259,6 @@ SMALL_BATCHES = tuple(
     )
     for d, n in cases
 )
-
-
-def _itemsize(dtype: str) -> int:
-    return np.dtype(dtype).itemsize
 
 
 def kron_bytes(shape: KronMatmul, dtype: str) -> int:
@@ -270,19 +276,19 @@ def precision_floor(shape: KronMatmul, precision: str) -> float:
     return 1e6 * max(kron_bytes(shape, "float32") / COPY, arithmetic)
 
 
-def batch_bytes(case: BatchCase, dtype: str) -> int:
+def batch_bytes(case: ListCase, dtype: str) -> int:
     """Bytes of the blocks and factors of all products."""
-    elements = case.block + case.modes * case.size**2
+    elements = case.input_block + sum(p * q for p, q in case.factors)
     return case.products * elements * _itemsize(dtype)
 
 
-def batch_floor(case: BatchCase, dtype: str) -> float:
+def batch_floor(case: ListCase, dtype: str) -> float:
     """Time to gather blocks and factors, or of the arithmetic, whichever is longer."""
     return 1e6 * max(batch_bytes(case, dtype) / GATHER, case.flops / BATCH_FLOPS[dtype])
 
 
-def atomic_floor(case: BatchCase, dtype: str) -> float:
-    additions = 1e6 * case.products * case.block / ATOMICS[dtype]
+def atomic_floor(case: ListCase, dtype: str) -> float:
+    additions = 1e6 * case.products * case.output_block / ATOMICS[dtype]
     return max(batch_floor(case, dtype), additions)
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.gpu.cases.cases import BATCH_FLOPS, COPY, FLOPS, GATHER, BatchList
-from benchmarks.shapes import KronMatmul
+from benchmarks.gpu.cases.cases import BATCH_FLOPS, COPY, FLOPS, GATHER, ListCase, power
 
 SECTOR = 32  # bytes that memory and caches move at least
 HUGE = 32_000_000  # unknowns of an x larger than the second-level cache
@@ -22,46 +21,6 @@ OVER_MEASURED_FLOOR = 1.5  # the goal where the rate of gathers is measured in t
 EDGE_BYTES = 8  # the indices of a block and of a matrix
 GOAL = 0.4  # floor over time, on grids of at least LARGE unknowns
 LARGE = 10_000_000
-
-
-@dataclass(frozen=True)
-class ListCase(BatchList):
-    """One of random factors A (P, Q).
-
-    x has about ``unknowns`` elements; ``vectors`` such x are multiplied at once.
-    """
-
-    factors: tuple[tuple[int, int], ...]
-    unknowns: int = 2_000_000
-    vectors: int = 1
-
-    @property
-    def name(self) -> str:
-        shapes = set(self.factors)
-        (p, q), *_ = self.factors
-        if len(shapes) == 1 and p == q:
-            name = f"({len(self.factors)},{p})"
-        else:
-            name = "list " + ", ".join(f"{p}×{q}" for p, q in self.factors)
-        name += " 32M" if self.unknowns == HUGE else ""
-        return name + (f" × {self.vectors}" if self.vectors > 1 else "")
-
-    @property
-    def input_block(self) -> int:
-        return math.prod(q for _, q in self.factors)
-
-    @property
-    def output_block(self) -> int:
-        return math.prod(p for p, _ in self.factors)
-
-    @property
-    def as_rows(self) -> KronMatmul:
-        """The same work as a Kron-Matmul, with a row for each vector and product."""
-        return KronMatmul(self.products * self.vectors, tuple((q, p) for p, q in self.factors))
-
-    @property
-    def flops(self) -> float:
-        return self.as_rows.flops
 
 
 def padded_flops(case: ListCase) -> float:
@@ -114,18 +73,12 @@ def list_floor(case: ListCase, dtype: str, gather_rate: float | None = None) -> 
     return 1e6 * max(arithmetic_seconds(case, dtype), cached, memory)
 
 
-def _power(modes: int, size: int, unknowns: int = 2_000_000, vectors: int = 1) -> ListCase:
-    return ListCase(((size, size),) * modes, unknowns, vectors)
-
-
 LISTS = (
-    *(_power(d, n) for n in (5, 7, 12, 16) for d in (2, 3)),
-    ListCase(((4, 3),) * 3),
-    ListCase(((2, 5), (6, 3), (4, 4))),
-    ListCase(((8, 4), (4, 8))),
-    ListCase(((12, 10), (9, 14))),
-    *(_power(d, n, HUGE) for d, n in ((3, 4), (5, 3), (6, 3))),
-    *(_power(d, n, vectors=k) for d, n in ((2, 4), (3, 4), (6, 3)) for k in (4, 8)),
+    *(power(d, n) for n in (5, 7, 12, 16) for d in (2, 3)),
+    *(ListCase(((4, 3),) * 3), ListCase(((2, 5), (6, 3), (4, 4)))),
+    *(ListCase(((8, 4), (4, 8))), ListCase(((12, 10), (9, 14)))),
+    *(power(d, n, HUGE) for d, n in ((3, 4), (5, 3), (6, 3))),
+    *(power(d, n, vectors=k) for d, n in ((2, 4), (3, 4), (6, 3)) for k in (4, 8)),
 )
 
 

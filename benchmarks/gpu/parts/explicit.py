@@ -9,7 +9,6 @@ import cupy
 from benchmarks.core.device_timing import Contender
 from benchmarks.gpu.cases.cases import (
     EXPLICIT_GOAL,
-    Figures,
     explicit_bytes,
     explicit_floor,
     explicit_traffic,
@@ -26,7 +25,7 @@ def explicit_cells(choice: Choice) -> Iterator[Cell]:
     subject = ExplicitSubject(sizes, dtype)
     written, moved = explicit_bytes(sizes, dtype), explicit_traffic(sizes, dtype)
     cell = Cell("explicit", choice.name, dtype, subject.time_of(subject.calls))
-    cell.figures, cell.floor = Figures(1e6 * moved / EXPLICIT_GOAL), explicit_floor(sizes, dtype)
+    cell.goal, cell.floor = 1e6 * moved / EXPLICIT_GOAL, explicit_floor(sizes, dtype)
     cell.add_rates(terabytes_per_second=written, terabytes_per_second_moved=moved)
 
     def by_torch() -> Contender:
@@ -37,7 +36,7 @@ def explicit_cells(choice: Choice) -> Iterator[Cell]:
             return lambda: torch.kron(reduce(torch.kron, left), last, out=target)
 
         calls = [call(torch_chain.tensor(out)) for out in subject.outs]
-        return Contender("torch", {"": calls}, torch_chain.on)
+        return {"": calls}, torch_chain.on
 
     def cupy_kron() -> None:
         subject.out = None  # CuPy allocates its result: the memory of the last one

@@ -36,7 +36,7 @@ def kron_cells(choice: Choice) -> Iterator[Cell]:
         return
     shape = subject.shape
     cell = Cell(part, case.name, dtype, subject.time_of(subject.calls))
-    cell.figures = case.figures[dtype]
+    cell.goal, cell.recorded = case.figures[dtype]
     if shape.rows < case.shape.rows:
         cell.note = f"{shape.rows} rows, as many as fit in memory"
     cell.add_rates(tflops=shape.flops)
@@ -55,9 +55,9 @@ def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | str]:
     placed = [cupy.asarray(factor) for factor in subject.factors]
     chains = subject.shape, placed, subject.pairs, buffers_of(subject.shape, subject.dtype)
     return {
-        "cuBLAS": lambda: Contender("cuBLAS", cublas.kron_calls(*chains), cublas.library().on),
+        "cuBLAS": lambda: (cublas.kron_calls(*chains), cublas.library().on),
         "torch": torch_chain.missing()
-        or (lambda: Contender("torch", torch_chain.kron_calls(*chains), torch_chain.on)),
+        or (lambda: (torch_chain.kron_calls(*chains), torch_chain.on)),
     }
 
 
@@ -137,8 +137,8 @@ def in_both_ways(subject: KronSubject, make: Callable[[], Any]) -> dict[str, Any
     found = measured(contender, subject.dtype, subject.out, subject.error)
     if "microseconds" in found:
         try:
-            calls = contender().calls[found["variant"]]
-            time = eager_microseconds(calls, contender().on, found["microseconds"])
+            calls, on = contender()
+            time = eager_microseconds(calls[found["variant"]], on, found["microseconds"])
             found["eager_microseconds"] = time
         except Exception as problem:
             found["eager_reason"] = f"{type(problem).__name__}: {problem}"[:200]

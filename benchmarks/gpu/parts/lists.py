@@ -10,7 +10,7 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.core.device_timing import Call, Contender, random_array, timed
-from benchmarks.gpu.cases.cases import BatchCase, Figures, atomic_floor, batch_bytes, batch_floor
+from benchmarks.gpu.cases.cases import UNKNOWNS, ListCase, atomic_floor, batch_bytes, batch_floor
 from benchmarks.gpu.cases.list_cases import HUGE, OVER_FLOOR, OVER_MEASURED_FLOOR, list_floor
 from benchmarks.gpu.data import ListSubject, free_memory, random_ids
 from benchmarks.gpu.options import Choice
@@ -25,44 +25,44 @@ WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes
 SOURCE = Path(__file__).with_name("gather.cu")
 
 
-def needed_bytes(case: BatchCase, itemsize: int) -> int:
+def needed_bytes(case: ListCase, itemsize: int) -> int:
     """Memory of one chain: two buffers, factors of one mode, indices."""
-    elements = 2 * case.block + case.size**2
+    elements = 2 * case.input_block + case.size**2
     return case.products * (elements * itemsize + 8 * (case.modes + 2))
 
 
-def _steps(case: BatchCase, *given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+def _steps(case: ListCase, *given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     """A batch of multiplies for each mode, where it reads and writes, and what each mode has."""
     n, buffers = case.size, given[0]
     for mode, own in enumerate(zip(*given[1:], strict=True)):
-        step = Multiply("turned", mode, case.products, n, n, case.block // n)
+        step = Multiply("turned", mode, case.products, n, n, case.input_block // n)
         yield step, buffers[mode % 2], buffers[(mode + 1) % 2], *own
 
 
 def cublas_calls(
-    case: BatchCase, pools: Sequence[Array], ids: Sequence[Array], inputs: Array, x: Array, y: Array
+    case: ListCase, pools: Sequence[Array], ids: Sequence[Array], inputs: Array, x: Array, y: Array
 ) -> dict[str, list[Call]]:
     """Gathers and sums by CuPy, multiplies by cuBLAS."""
-    buffers = [cupy.empty((case.products, case.block), x.dtype) for _ in range(2)]
+    buffers = [cupy.empty((case.products, case.input_block), x.dtype) for _ in range(2)]
     gathered = cupy.empty((case.products, case.size, case.size), x.dtype)
     calls: list[Call] = [partial(cupy.take, x, inputs, axis=0, out=buffers[0])]
     for step, source, target, pool, indices in _steps(case, buffers, pools, ids):
         calls.append(partial(cupy.take, pool, indices, axis=0, out=gathered))
         one = gemm(step, own_factors=True)
         calls.append(cublas.library().call(one, gathered, source, target))
-    result = buffers[case.modes % 2].reshape(-1, case.CONTRIBUTIONS, case.block)
+    result = buffers[case.modes % 2].reshape(-1, case.CONTRIBUTIONS, case.input_block)
     calls.append(partial(cupy.sum, result, axis=1, out=y))
     return {"": [partial(run_all, calls)]}
 
 
 def torch_calls(
-    case: BatchCase, pools: Any, ids: Any, inputs: Array, outputs: Array, x: Array, y: Array
+    case: ListCase, pools: Any, ids: Any, inputs: Array, outputs: Array, x: Array, y: Array
 ) -> dict[str, list[Call]]:
     """index_select, bmm and index_add_."""
     torch, tensor = torch_chain.torch, torch_chain.tensor
     first, result, count, n = tensor(x), tensor(y), case.products, case.size
     made = {"dtype": first.dtype, "device": "cuda"}
-    buffers = [torch.empty((count, case.block), **made) for _ in range(2)]
+    buffers = [torch.empty((count, case.input_block), **made) for _ in range(2)]
     gathered = torch.empty((count, n, n), **made)
     select = torch.index_select
     calls: list[Call] = [partial(select, first, 0, tensor(inputs), out=buffers[0]), result.zero_]
@@ -78,23 +78,22 @@ def torch_calls(
 def batch_cells(choice: Choice) -> Iterator[Cell]:
     case, dtype = choice.case, choice.dtype
     subject = ListSubject(case, dtype)
-    kind = "batch" if case.unknowns == BatchCase.unknowns else "small batch"
+    kind = "batch" if case.unknowns == UNKNOWNS else "small batch"
     cell = Cell(kind, case.name, dtype, subject.time_of(subject.calls))
-    cell.figures, cell.floor = case.figures[dtype], batch_floor(case, dtype)
+    cell.goal, cell.recorded = case.figures[dtype]
+    cell.floor = batch_floor(case, dtype)
     gathered = batch_bytes(case, dtype)
     cell.add_rates(tflops=case.flops, gathered_terabytes_per_second=gathered)
     pools, ids, inputs, outputs = subject.content
-    on_device = [cupy.asarray(pool) for pool in pools]
     columns = [cupy.asarray(one.astype(np.int64)) for one in (*ids.T, inputs, outputs)]
     *columns, sources, targets = columns
-    lists, vectors = (case, on_device, columns, sources), (subject.x, subject.out)
+    lists, vectors = (case, pools, columns, sources), (subject.x, subject.out)
 
     def by_cublas() -> Contender:
-        calls = cublas_calls(*lists, *vectors)
-        return Contender("cuBLAS", calls, cublas.library().on)
+        return cublas_calls(*lists, *vectors), cublas.library().on
 
     def by_torch() -> Contender:
-        return Contender("torch", torch_calls(*lists, targets, *vectors), torch_chain.on)
+        return torch_calls(*lists, targets, *vectors), torch_chain.on
 
     needed = needed_bytes(case, subject.x.itemsize)
     free = cupy.cuda.runtime.memGetInfo()[0]
@@ -111,7 +110,7 @@ def atomic_cells(choice: Choice) -> Iterator[Cell]:
     subject = ListSubject(case, dtype, "atomic")
     x, y = subject.x, subject.out
     pools, ids, inputs, outputs = subject.content
-    given = [list(map(cupy.asarray, pools)), *map(cupy.asarray, (ids, x, inputs, outputs))]
+    given = [pools, *map(cupy.asarray, (ids, x, inputs, outputs))]
 
     def once() -> None:
         y.data.memset_async(0, y.nbytes)
@@ -119,9 +118,8 @@ def atomic_cells(choice: Choice) -> Iterator[Cell]:
 
     cell = Cell("atomic", case.name, dtype, subject.time_of(subject.calls))
     cell.floor = atomic_floor(case, dtype)
-    recorded = case.figures[dtype].recorded if dtype in case.figures else {}
-    goal = least(recorded["ASGarD"]) / MIN_GAIN if recorded else None
-    cell.figures = Figures(goal, recorded=recorded)
+    _, cell.recorded = case.figures[dtype]
+    cell.goal = least(cell.recorded["ASGarD"]) / MIN_GAIN
     cell.more["function"] = subject.time_of(lambda: [once])
     cell.more["owner"] = subject.time_of(partial(subject.calls, "owner"))
     yield cell
@@ -143,7 +141,7 @@ def gather_rate(block: int, blocks: int, dtype: str) -> float:
     arguments = x, ids, out, np.int64(count), np.int32(size // word)
     grid = 16 * cupy.cuda.Device().attributes["MultiProcessorCount"]
     call = partial(kernel, (grid,), (128,), arguments)
-    return count * size / (1e-6 * timed([call]).microseconds)
+    return count * size / (1e-6 * timed([call]))
 
 
 def list_cells(choice: Choice) -> Iterator[Cell]:
@@ -164,9 +162,9 @@ def list_cells(choice: Choice) -> Iterator[Cell]:
     cell.floor = list_floor(case, dtype, rate)
     if rate is not None:
         cell.more["random_gathers_terabytes_per_second"] = rate / 1e12
-        cell.figures = Figures(OVER_MEASURED_FLOOR * cell.floor)
+        cell.goal = OVER_MEASURED_FLOOR * cell.floor
     elif case.vectors == 1:
-        cell.figures = Figures(OVER_FLOOR * cell.floor)
+        cell.goal = OVER_FLOOR * cell.floor
     elif cell.microseconds:
         cell.peers["one by one"] = subject.time_of(one_by_one)
     cell.add_rates(tflops=case.flops)

@@ -11,7 +11,6 @@ import batchkron as bk
 from batchkron.backends.cuda.runtime.launch import Launch
 from benchmarks.core.device_timing import Call
 from benchmarks.core.timing import seconds_of
-from benchmarks.gpu.cases.cases import Figures
 from benchmarks.gpu.cases.list_cases import GOAL, LARGE, sweep_floors
 from benchmarks.gpu.data import SweepSubject
 from benchmarks.gpu.options import Choice
@@ -55,7 +54,7 @@ def sweep_cells(choice: Choice) -> Iterator[Cell]:
     cell.peers[f"CPU, {bk.get_num_threads()} threads"] = cpu
     cell.floor = max(floors["memory"], floors["arithmetic"])
     if size >= LARGE:
-        cell.figures = Figures(goal=cell.floor / GOAL)
+        cell.goal = cell.floor / GOAL
     launches = launches_of(calls[-1])
     cell.more |= {"floors": floors, "launches": launches, "unknowns": size}
     cell.more |= {"seconds_to_build": seconds, "pairs_of_cells": op._program.num_edges}

@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 
 from batchkron.backends import Tuning, tuned_plans
-from benchmarks.gpu.cases.cases import BatchCase
+from benchmarks.gpu.cases.cases import ListCase
 from benchmarks.gpu.compiling import compile_batch, compile_kron
 from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report import Cell
@@ -33,7 +33,7 @@ def empty_cache() -> Iterator[None]:
 def tune_cells(choice: Choice, seconds: float) -> Iterator[Cell]:
     """One case in one dtype, with the rule as peer; no cell where there is nothing to choose."""
     case, dtype = choice.case, choice.dtype
-    tuning, is_list = Tuning(seconds=seconds), isinstance(case, BatchCase)
+    tuning, is_list = Tuning(seconds=seconds), isinstance(case, ListCase)
     ours: dict[str, Any] = {}
     try:
         with empty_cache(), tuned_plans(tuning):

@@ -45,12 +45,13 @@ def test_figures_of_a_product_under_the_roof():
         ]
     }
     bound, free = gpu("roofline").points_of(report)
-    assert (bound.intensity, bound.rate) == (8, 1.6e13)
-    assert bound.share == pytest.approx(16 / (8 * 4.29))
-    assert bound.moved == (1, 1)
-    assert bound.share_of_passes == pytest.approx(2 * bound.share)
-    assert free.share == pytest.approx(0.5)
-    assert free.share_of_passes == pytest.approx(0.5), "two passes are no bound there"
+    assert (bound["intensity"], bound["rate"]) == (8, 1.6e13)
+    share = gpu("roofline").share
+    assert share(bound) == pytest.approx(16 / (8 * 4.29))
+    assert bound["moved"] == (1, 1)
+    assert share(bound, 2) == pytest.approx(2 * share(bound))
+    assert share(free) == pytest.approx(0.5)
+    assert share(free, sum(free["moved"])) == pytest.approx(0.5), "two passes are no bound there"
     *_, small, large = gpu("roofline").table([bound, free])
     assert small == "| 1024: 16^4 | – | – | – | – | – | 8 | 2 | 16 | 47 | 93 |"
     assert large == "| 16: 64^3 | 65 | 2 | 32 | 50 | 50 | – | – | – | – | – |"
@@ -93,7 +94,8 @@ def test_a_roof_is_that_of_memory_and_of_arithmetic():
 def test_names_do_not_cover_each_other(tmp_path):
     pytest.importorskip("matplotlib")
     roofline = gpu("roofline")
-    points = [one for one in roofline.points_of(json.loads(RESULTS.read_text())) if one.floor >= 2]
+    report = json.loads(RESULTS.read_text())
+    points = [one for one in roofline.points_of(report) if one["floor"] >= 2]
     assert len(points) > 30
     boxes = roofline.draw(points, tmp_path / "roofline.svg")
     assert len(boxes) == len(points)
