@@ -2,18 +2,17 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import batchkron
-from batchkron.problems import Problem, gallery, make
+from batchkron.problems import Problem, make
 from batchkron.solvers import Adapt, evolve, steppers
 from benchmarks.core.options import counts, parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.records import machine, recorded, save
 from benchmarks.core.timing import Call, in_turn, least, seconds_of, waiter
 from benchmarks.sparse_grid.asgard import Asgard, AsgardProblem
 
@@ -58,7 +57,8 @@ def right_hand_sides(level: int, device: str, turns: int) -> dict[str, Any]:
     frozen, out = problem.frozen(u), u.copy()
     calls = {"field": partial(problem.rhs, 0.0, u, out), "frozen": partial(frozen.rhs, 0.0, u, out)}
     times = least_seconds(calls, device, turns)
-    return {"level": level, "unknowns": problem.unknowns, **times}
+    ratio = times["field"] / times["frozen"]
+    return {"level": level, "unknowns": problem.unknowns, **times, "ratio": ratio}
 
 
 def step_seconds(
@@ -103,8 +103,8 @@ def asgards_run(made: AsgardProblem, unknowns: int) -> tuple[float, float]:
     return seconds, norm
 
 
-def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
-    """Return the times of steps, ours and ASGarD's in turns, and how far their states agree."""
+def next_to_asgard(asgard: Asgard, turns: int) -> Iterator[dict[str, Any]]:
+    """Yield the times of steps, ours and ASGarD's in turns, and how far their states agree."""
     asgard.library.set_threads(1)
     cases: list[tuple[Problem, str, float, Sequence[Call]]] = []
     for level in COMPARED_LEVELS:
@@ -116,7 +116,6 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
     make_other = partial(asgard.example, "relaxation")
     others = [partial(make_other, f"{words} {own}", dt, RELAXATION_RATE) for own in ASGARDS]
     cases += [(problem, method, dt, others) for method in RELAXATION_METHODS]
-    found = []
     for problem, method, dt, makers in cases:
         best = [float("inf")] * (1 + len(makers))
         norms = [0.0] * len(best)
@@ -129,12 +128,11 @@ def next_to_asgard(asgard: Asgard, turns: int) -> list[dict[str, Any]]:
         own = {"problem": problem.name, "levels": problem.grid.levels, "method": method}
         own |= {"unknowns": problem.unknowns, "norms": norms, "seconds": best[0]}
         wrong = not np.allclose(norms, norms[0], rtol=agreement, atol=0.0)
-        found.append({**own, "asgard": best[1:], "ratio": min(best[1:]) / best[0], "wrong": wrong})
-    return found
+        yield {**own, "asgard": best[1:], "ratio": min(best[1:]) / best[0], "wrong": wrong}
 
 
-def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
-    """Return unknowns, error and seconds of runs on the full, sparse and an adapted grid."""
+def adapted(level: int, until: float, device: str) -> Iterator[dict[str, Any]]:
+    """Yield unknowns, error and seconds of runs on the full, sparse and an adapted grid."""
     full = make("two-stream", level, DEGREE, "full").to(device)
     rule = Adapt(max_level=level, **ADAPT)  # type: ignore[arg-type]
     lower = range(level, ADAPT_START, -1)
@@ -143,7 +141,6 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
         *((f"sparse, level {k}", make("two-stream", k, DEGREE).to(device), {}) for k in lower),
         ("adapted", make("two-stream", ADAPT_START, DEGREE).to(device), {"adapt": rule}),
     ]
-    found: list[dict[str, Any]] = []
     reference: Any = None
     for kind, problem, options in runs:
         result = evolve(problem, until=until, method="ssp-rk3", raise_on_failure=True, **options)
@@ -154,8 +151,7 @@ def adapted(level: int, until: float, device: str) -> list[dict[str, Any]]:
         error = float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
         own = {"grid": kind, "unknowns": max([problem.unknowns, *sizes]), "error": error}
         levels = {"levels": last.grid.levels}
-        found.append({**own, **levels, "steps": result.steps, "seconds": result.seconds})
-    return found
+        yield {**own, **levels, "steps": result.steps, "seconds": result.seconds}
 
 
 def main(words: list[str] | None = None) -> int:
@@ -170,48 +166,26 @@ def main(words: list[str] | None = None) -> int:
     if options.threads:
         batchkron.set_num_threads(options.threads)
     device, turns, threads = options.device, options.turns, batchkron.get_num_threads()
-    print(f"degree {DEGREE}, {device}, {threads} threads; times in µs")
-    print(head(["two-stream, level", "unknowns", "with fields", "frozen", "ratio"]))
-    sides, steps, compared, runs = [], [], list[dict[str, Any]](), list[dict[str, Any]]()
-    for level in options.levels:
-        one = right_hand_sides(level, device, turns)
-        sides.append(one)
-        times = [f"{1e6 * one[name]:.1f}" for name in ("field", "frozen")]
-        ratio = f"{one['field'] / one['frozen']:.2f}"
-        print(row([level, one["unknowns"], *times, ratio]), flush=True)
-    print("\n" + head(["problem", "level", "method", "unknowns", "a step"]))
-    for case in STEPS:
-        if case[0] in gallery.names():
-            one = step_seconds(*case, device, turns)
-            steps.append(one)
-            *texts, seconds = one.values()
-            print(row([*texts, f"{1e6 * seconds:.0f}"]), flush=True)
+    print(f"degree {DEGREE}, {device}, {threads} threads\n\nright-hand sides of two-stream")
+    sides = recorded(right_hand_sides(level, device, turns) for level in options.levels)
+    print("\nsteps")
+    steps = recorded(step_seconds(*case, device, turns) for case in STEPS)
     asgard = Asgard(options.asgard).found()[0] if options.asgard else None
+    compared: list[dict[str, Any]] = []
     if asgard is not None:
         batchkron.set_num_threads(1)
-        names = ["problem, level", "method", "unknowns", "a step", "ASGarD", "ratio"]
-        print("\n" + head([*names, "changes differ by"]))
-        compared = next_to_asgard(asgard, turns)
-        for one in compared:
-            apart = max(abs(norm / one["norms"][0] - 1) for norm in one["norms"])
-            texts = [f"{one['problem']}, {max(one['levels'])}", one["method"], one["unknowns"]]
-            texts += [f"{1e6 * one['seconds']:.0f}", f"{1e6 * min(one['asgard']):.0f}"]
-            print(row([*texts, f"{one['ratio']:.2f}", f"{apart:.1e}{' **wrong**' * one['wrong']}"]))
+        print("\nsteps next to ASGarD's")
+        compared = recorded(next_to_asgard(asgard, turns))
         batchkron.set_num_threads(threads)
-    if options.until > 0.0:
-        names = ["unknowns", "last levels", "error", "steps", "seconds"]
-        print("\n" + head([f"until {options.until:g}", *names]))
-        runs = adapted(options.adapted_level, options.until, device)
-        for one in runs:
-            texts = [one["grid"], one["unknowns"], one["levels"], f"{one['error']:.2e}"]
-            print(row([*texts, one["steps"], f"{one['seconds']:.2f}"]), flush=True)
+    print(f"\nruns until {options.until:g}")
+    runs = adapted(options.adapted_level, options.until, device) if options.until > 0.0 else ()
     record = {"machine": machine(device), "device": device, "threads": threads}
     record |= {"instruction_set": batchkron.instruction_set(), "right_hand_sides": sides}
     record |= {"steps": steps, "asgard": compared}
-    runs_of = {"level": options.adapted_level, "until": options.until, "runs": runs}
-    save(options.json, {**record, "adapted": runs_of})
+    about = {"level": options.adapted_level, "until": options.until, "runs": recorded(runs)}
+    save(options.json, {**record, "adapted": about})
     return int(any(one["wrong"] for one in compared))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

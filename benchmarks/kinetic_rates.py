@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import numpy as np
 from batchkron.problems import Moment, Poisson, Problem, make
 from batchkron.solvers import evolve
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.records import machine, recorded
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 import dispersion as theory
@@ -23,24 +21,18 @@ RELATIVE, ABSOLUTE = 0.01, 1.5e-3
 COLLISIONAL_WINDOW = (4.0, 20.0)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A wave: a problem of the gallery, its equilibrium, and where its rate is fitted."""
-
-    name: str
-    settings: dict[str, float]  # of the problem
-    beams: list[Any]  # the equilibrium; empty with collisions
-    k: float
-    window: tuple[float, float]  # times of the fit; a run ends with it
+# A wave: a problem of the gallery and its settings, its equilibrium (empty with collisions), its
+# wave number, and the times between which its rate is fitted; a run ends with them.
+Case = tuple[str, dict[str, float], list[Any], float, tuple[float, float]]
 
 
 def landau(k: float, end: float) -> Case:
-    return Case("landau-1x1v", {"k": k}, [theory.Beam()], k, (6.0, end))
+    return "landau-1x1v", {"k": k}, [theory.Beam()], k, (6.0, end)
 
 
 def two_stream(drift: float, window: tuple[float, float], k: float = 0.2) -> Case:
     beams = [theory.Beam([0.5], drift), theory.Beam([0.5], -drift)]
-    return Case("two-stream-linear", {"drift": drift, "k": k}, beams, k, window)
+    return "two-stream-linear", {"drift": drift, "k": k}, beams, k, window
 
 
 SMALL = {"amplitude": 1e-5}  # grows for long before it saturates
@@ -48,17 +40,17 @@ CASES = (
     *(landau(*one) for one in ((0.5, 20.0), (0.45, 25.0), (0.4, 30.0), (0.3, 40.0))),
     *(two_stream(3.0, (20.0, 30.0)), two_stream(2.7, (22.0, 32.0), 0.25)),
     *(two_stream(2.4, (30.0, 40.0)), two_stream(2.0, (40.0, 55.0))),
-    Case("two-stream", SMALL, [theory.Beam([0.0, 0.0, 1.0], theta=0.5)], 0.5, (22.0, 30.0)),
-    Case("two-stream-warm", SMALL, [theory.Beam([0.0, 0.0, 1.0])], 0.5, (18.0, 26.0)),
-    Case("bump-on-tail", SMALL, [theory.Beam([2 / 7, 0.0, 10 / 7])], 0.5, (20.0, 28.0)),
+    ("two-stream", SMALL, [theory.Beam([0.0, 0.0, 1.0], theta=0.5)], 0.5, (22.0, 30.0)),
+    ("two-stream-warm", SMALL, [theory.Beam([0.0, 0.0, 1.0])], 0.5, (18.0, 26.0)),
+    ("bump-on-tail", SMALL, [theory.Beam([2 / 7, 0.0, 10 / 7])], 0.5, (20.0, 28.0)),
     *(
-        Case("collisional-landau-1x1v", {"nu": nu}, [], 0.5, COLLISIONAL_WINDOW)
+        ("collisional-landau-1x1v", {"nu": nu}, [], 0.5, COLLISIONAL_WINDOW)
         for nu in (0.05, 0.1, 0.25, 0.5, 1.0, 10.0)
     ),
 )
 
 
-def recorded(problem: Problem, until: float, measure: str) -> tuple[Any, Any]:
+def followed(problem: Problem, until: float, measure: str) -> tuple[Any, Any]:
     """Return the times of every fourth step, and norms or values of the field."""
     x, *velocities = problem.axes
     poisson = Poisson(x, Moment(velocities))
@@ -76,21 +68,23 @@ def recorded(problem: Problem, until: float, measure: str) -> tuple[Any, Any]:
 
 
 def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
-    problem = make(case.name, level, DEGREE, grid, **case.settings)
-    if not case.beams:
-        frequency, rate = theory.collisional_mode(case.k, case.settings["nu"])
-        times, values = recorded(problem, case.window[1], "value")
-        guess = frequency, rate, -0.3
-        fitted, _ = theory.wave_and_decay(times, values, case.window, guess)
+    name, settings, beams, k, window = case
+    problem = make(name, level, DEGREE, grid, **settings)
+    if not beams:
+        frequency, rate = theory.collisional_mode(k, settings["nu"])
+        times, values = followed(problem, window[1], "value")
+        fitted, _ = theory.wave_and_decay(times, values, window, (frequency, rate, -0.3))
     else:
-        _, rate = theory.fastest_mode(case.beams, case.k)
-        times, values = recorded(problem, case.window[1], "norm")
+        _, rate = theory.fastest_mode(beams, k)
+        times, values = followed(problem, window[1], "norm")
         if rate < 0:  # a wave, else a growing mode
-            fitted, _ = theory.slope_at_maxima(times, values, case.window)
+            fitted, _ = theory.slope_at_maxima(times, values, window)
         else:
-            fitted = theory.slope(times, values, case.window)
-    found = {"problem": case.name, "settings": case.settings, "k": case.k}
-    return {**found, "unknowns": problem.unknowns, "theory": float(rate), "fitted": float(fitted)}
+            fitted = theory.slope(times, values, window)
+    found = {"problem": name, "settings": settings, "k": k, "unknowns": problem.unknowns}
+    found |= {"theory": float(rate), "fitted": float(fitted)}
+    bound = max(RELATIVE * abs(rate), ABSOLUTE if grid == "sparse" else 0.0)
+    return {**found, "within": bool(abs(fitted - rate) <= bound)}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -101,23 +95,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--finer", action="store_true", help=finer)
     options = parser.parse_args(words)
     level, grid = (FINER, "full") if options.finer else (options.level, "sparse")
-    print(head(["problem", "", "k", "unknowns", "theory", "fitted", "difference", ""]))
-    rows = []
-    for case in CASES:
-        if options.only and case.name not in options.only:
-            continue
-        found = measured(case, level, grid)
-        bound = RELATIVE * abs(found["theory"])
-        if not options.finer:
-            bound = max(bound, ABSOLUTE)
-        apart = abs(found["fitted"] - found["theory"])
-        found["within"] = bool(apart <= bound)
-        rows.append(found)
-        given = ", ".join(f"{name} = {value:g}" for name, value in case.settings.items())
-        texts = [case.name, given, f"{case.k:g}", found["unknowns"], f"{found['theory']:.5f}"]
-        texts += [f"{found['fitted']:.5f}", f"{100 * apart / abs(found['theory']):.2f} %"]
-        print(row([*texts, "" if found["within"] else "**beyond**"]), flush=True)
-    save(options.json, {"machine": machine(), "level": level, "grid": grid, "rates": rows})
+    chosen = (case for case in CASES if not options.only or case[0] in options.only)
+    about = {"machine": machine(), "level": level, "grid": grid}
+    rows = recorded((measured(case, level, grid) for case in chosen), options.json, about, "rates")
     return int(not all(found["within"] for found in rows))
 
 

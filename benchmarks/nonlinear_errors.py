@@ -6,16 +6,32 @@ energy rises. All of them take some minutes.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.records import machine, recorded
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 import nonlinear_cases as known
+
+
+def errors(only: Sequence[str] | None, finest: int) -> Iterator[dict[str, Any]]:
+    for case in known.CASES:
+        for level, expected in case.expected.items():
+            if level <= finest and (not only or case.name in only):
+                error = case.error(level, **case.settings)
+                found = {"case": case.text, "level": level, "error": error, "expected": expected}
+                yield found | {"within": error <= case.factor * expected}
+    for (grid, level), ends in known.ALLEN_CAHN.items():
+        if not only or "allen-cahn" in only:
+            values = known.energies(level, grid)
+            apart = max(abs(values[0] - ends[0]), abs(values[-1] - ends[1]))
+            falls = all(after < before for before, after in pairwise(values))
+            found = {"case": f"allen-cahn, grid {grid}", "level": level, "energies": values}
+            yield found | {"within": falls and apart < known.ENERGY_APART}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -23,32 +39,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="cases, such as logistic")
     parser.add_argument("--finest", type=int, default=7, help="largest level")
     options = parser.parse_args(words)
-    print(head(["equation", "level", "error", "expected", "ratio", ""]))
-    rows = []
-    for case in known.CASES:
-        if options.only and case.name not in options.only:
-            continue
-        for level, expected in case.expected.items():
-            if level > options.finest:
-                continue
-            error = case.error(level, **case.settings)
-            within = error <= case.factor * expected
-            found = {"case": case.text, "level": level, "error": error, "expected": expected}
-            rows.append(found | {"within": within})
-            texts = [case.text, level, f"{error:.2e}", f"{expected:.1e}", f"{error / expected:.2f}"]
-            print(row([*texts, "" if within else "**beyond**"]), flush=True)
-    for (grid, level), ends in known.ALLEN_CAHN.items():
-        if options.only and "allen-cahn" not in options.only:
-            continue
-        values = known.energies(level, grid)
-        apart = max(abs(values[0] - ends[0]), abs(values[-1] - ends[1]))
-        falls = all(after < before for before, after in pairwise(values))
-        found = {"case": f"allen-cahn, grid {grid}", "level": level, "energies": values}
-        rows.append(found | {"within": falls and apart < known.ENERGY_APART})
-        texts = [f"allen-cahn, grid {grid}: energy", level, f"{values[0]:.4f} to {values[-1]:.4f}"]
-        texts += [f"{ends[0]} to {ends[1]}", "falls" if falls else "rises"]
-        print(row([*texts, "" if rows[-1]["within"] else "**beyond**"]), flush=True)
-    save(options.json, {"machine": machine(), "errors": rows})
+    found = errors(options.only, options.finest)
+    rows = recorded(found, options.json, {"machine": machine()}, "errors")
     return int(not all(found["within"] for found in rows))
 
 

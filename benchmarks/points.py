@@ -9,8 +9,9 @@ else.
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,12 @@ import numpy as np
 from batchkron.problems import PDE, Axis, Problem, div
 from batchkron.problems.discretization.interpolation.transform import PointTransform
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import save
-from benchmarks.core.tables import head, row
-from benchmarks.core.timing import in_turn, seconds_of
+from benchmarks.core.records import recorded, save
+from benchmarks.core.tables import words as words_of
+from benchmarks.core.timing import in_turn, least, seconds_of
 
 CASES = ((2, 7, 2), (2, 9, 2), (3, 5, 2), (3, 7, 2), (4, 4, 2), (6, 3, 2))
 QUICK = ((2, 4, 1), (3, 2, 2))
-COLUMNS = ("axes", "level", "degree", "points of", "multiply-adds", "back", "time", "back")
 
 
 def transport(axes: int, level: int, degree: int) -> Problem:
@@ -45,15 +45,12 @@ def compared(problem: Problem, extra: int, rounds: int) -> dict[str, float]:
         "time": lambda: transform.values(u, values),
         "time back": lambda: transform.coefficients(values, out),
     }
-    times = {name: min(found) for name, found in in_turn(calls, rounds).items()}
-    work: Any = operator
-    ways = (number / work.multiply_adds for number in transform.multiply_adds)
-    return {
-        **dict(zip(("multiply-adds", "multiply-adds back"), ways, strict=True)),
-        "time": times["time"] / times["unit"],
-        "time back": times["time back"] / times["unit"],
-        "microseconds of the operator": times["unit"] * 1e6,
-    }
+    times = least(in_turn(calls, rounds))
+    unit, work = times.pop("unit"), operator.multiply_adds
+    ways = zip(("multiply-adds", "multiply-adds back"), transform.multiply_adds, strict=True)
+    found = {name: number / work for name, number in ways}
+    found |= {name: time / unit for name, time in times.items()}
+    return {**found, "microseconds of the operator": unit * 1e6}
 
 
 def projected(problem: Problem) -> dict[str, float]:
@@ -73,24 +70,20 @@ def projected(problem: Problem) -> dict[str, float]:
 
 
 def main(words: list[str] | None = None) -> None:
-    """Print the tables."""
     options = parser_of(__doc__, "quick", "json", "rounds", rounds=20).parse_args(words)
-    print(head(list(COLUMNS)))
-    record: dict[str, Any] = {"cases": []}
-    for axes, level, degree in QUICK if options.quick else CASES:
-        problem = transport(axes, level, degree)
-        for extra in (0, 1):
-            found = compared(problem, extra, options.rounds)
+    cases = QUICK if options.quick else CASES
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for (axes, level, degree), extra in product(cases, (0, 1)):
             case = {"axes": axes, "level": level, "degree": degree}
             case["degree of points"] = degree + extra
-            record["cases"].append(case | found)
-            numbers = [f"{number:.2f}" for number in list(found.values())[:4]]
-            print(row([*case.values(), *numbers]), flush=True)
-    record["projection"] = projected(transport(*(QUICK if options.quick else CASES)[-1]))
-    points, seconds, megabytes = record["projection"].values()
-    print(f"projection at {points} points: {seconds:.3g} s, {megabytes:.3g} MB")
+            yield case | compared(transport(axes, level, degree), extra, options.rounds)
+
+    record: dict[str, Any] = {"cases": recorded(rows())}
+    record["projection"] = projected(transport(*cases[-1]))
+    print(f"projection at {words_of(record['projection'])}")
     save(options.json, record)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

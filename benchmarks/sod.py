@@ -27,8 +27,7 @@ from batchkron.problems import (
 from batchkron.problems.grids.choice import GridChoice
 from batchkron.solvers import evolve
 from benchmarks.core.options import counts, parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import duration, head, row
+from benchmarks.core.records import machine, recorded
 
 RATE, UNTIL = 1e3, 0.1
 LEFT, RIGHT = (1.0, 1.0), (0.125, 0.1)  # density and pressure of the gas at rest
@@ -124,9 +123,8 @@ def states(problem: Problem, u: Values, places: Values) -> list[float]:
 def run(velocities: int, levels: tuple[int, int], limiter: bool = False) -> dict[str, Any]:
     """Run the tubes; return the states of both plateaus, and how far they are from the exact."""
     problem, known = tubes(velocities, levels, limiter), exact(velocities)
-    begin = time.perf_counter()
-    result = evolve(problem, watch=problem.quantities("mass", "kinetic-energy"),
-                    raise_on_failure=True)  # fmt: skip
+    begin, watched = time.perf_counter(), problem.quantities("mass", "kinetic-energy")
+    result = evolve(problem, watch=watched, raise_on_failure=True)
     found, away = [], 0.0
     places = [known.tail, known.velocity, known.shock]
     for density, low, high in zip(known.densities, places[:-1], places[1:], strict=True):
@@ -135,18 +133,11 @@ def run(velocities: int, levels: tuple[int, int], limiter: bool = False) -> dict
         found.append(states(problem, result.u, middle - 0.5))
         expected = density, known.velocity, known.pressure
         away = max(away, *(abs(a / b - 1) for a, b in zip(found[-1], expected, strict=True)))
-    return {
-        "velocities": velocities,
-        "levels": levels,
-        "limiter": limiter,
-        "unknowns": problem.unknowns,
-        "seconds": time.perf_counter() - begin,
-        "found": found,
-        "exact": known._asdict(),
-        "away": away,
-        "mass": result.watched["mass"].drift,
-        "energy": result.watched["kinetic-energy"].drift,
-    }
+    about = {"velocities": velocities, "levels": levels, "limiter": limiter}
+    about |= {"unknowns": problem.unknowns, "seconds": time.perf_counter() - begin}
+    changes = {"mass": result.watched["mass"].drift}
+    changes["energy"] = result.watched["kinetic-energy"].drift
+    return {**about, "found": found, "exact": known._asdict(), "away": away, **changes}
 
 
 def main(words: list[str] | None = None) -> int:
@@ -156,20 +147,12 @@ def main(words: list[str] | None = None) -> int:
     add("--finer", type=int, default=0, help="levels of x above the usual ones")
     add("--limiter", action="store_true", help="with one velocity also with limiter='positive'")
     options = parser.parse_args(words)
-    names = ["velocities", "limiter", "unknowns", "n, u, p left of the contact", "right of it"]
-    print(head([*names, "farthest from Euler", "change of mass", "of energy", "run"]))
-    runs = []
-    for velocities in options.velocities:
-        levels = LEVELS[velocities][0] + options.finer, LEVELS[velocities][1]
-        for limiter in (False, True) if options.limiter and velocities == 1 else (False,):
-            one = run(velocities, levels, limiter)
-            runs.append(one)
-            sides = [", ".join(f"{number:.4f}" for number in own) for own in one["found"]]
-            texts = [velocities, "positive" if limiter else "–", one["unknowns"], *sides]
-            changes = [f"{one[key]:.0e}" for key in ("mass", "energy")]
-            print(row([*texts, f"{one['away']:.1%}", *changes, duration(one["seconds"])]),
-                  flush=True)  # fmt: skip
-    save(options.json, {"machine": machine(), "runs": runs})
+    runs = (
+        run(velocities, (LEVELS[velocities][0] + options.finer, LEVELS[velocities][1]), limiter)
+        for velocities in options.velocities
+        for limiter in ((False, True) if options.limiter and velocities == 1 else (False,))
+    )
+    recorded(runs, options.json, {"machine": machine()}, "runs")
     return 0
 
 

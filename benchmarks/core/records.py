@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import batchkron as bk
@@ -28,7 +29,10 @@ def save(path: Path | None, record: Any) -> None:
 
 
 def recorded(
-    rows: Iterable[dict[str, Any]], path: Path | None, about: Mapping[str, Any], name: str = "cells"
+    rows: Iterable[dict[str, Any]],
+    path: Path | None = None,
+    about: Mapping[str, Any] = MappingProxyType({}),
+    name: str = "cells",
 ) -> list[dict[str, Any]]:
     """All rows; each is printed as it comes, and all so far are written behind ``about``."""
     found = []

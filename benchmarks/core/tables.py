@@ -57,7 +57,7 @@ def words(record: Mapping[str, Any], is_time: bool = False) -> str:
         elif isinstance(value, float):
             text = duration(value) if in_seconds else f"{value:.3g}"
         else:
-            text = str(value)
+            text = "–" if value is None else str(value)
         found.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(found)
 
