@@ -110,11 +110,11 @@ def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bo
     return _stream(), work, False
 
 
-def energy_of(calls: Sequence[Call], on: On, microseconds: float) -> dict[str, Any]:
-    """Power, and joules of a call of so many µs, if they are to be found; else nothing."""
+def power(calls: Sequence[Call], on: On, microseconds: float) -> float:
+    """Watts while calls of so many µs are repeated; `EnergyError` if they cannot be measured."""
     counter = _counter.get()
     if counter is None:
-        return {}
+        raise EnergyError("not measured: give --energy")
     one = max(microseconds, 1e-3) * len(calls)
     rounds = min(max(1, int(BUSY_MICROSECONDS / one)), MAX_ROUNDS)
     stream, work, _ = _repeated(calls, on, rounds)
@@ -125,11 +125,18 @@ def energy_of(calls: Sequence[Call], on: On, microseconds: float) -> dict[str, A
         stream.synchronize()
 
     with stream, on(stream):
-        try:
-            power = watts(busy, counter)
-        except EnergyError as error:
-            return {"energy_reason": str(error)}
-    return {"watts": power, "joules": 1e-6 * power * microseconds}
+        return watts(busy, counter)
+
+
+def energy_of(calls: Sequence[Call], on: On, microseconds: float) -> dict[str, Any]:
+    """Power, and joules of a call of so many µs, if they are to be found; else nothing."""
+    if _counter.get() is None:
+        return {}
+    try:
+        found = power(calls, on, microseconds)
+    except EnergyError as error:
+        return {"energy_reason": str(error)}
+    return {"watts": found, "joules": 1e-6 * found * microseconds}
 
 
 def timed(calls: Sequence[Call], *how: Any) -> float:
