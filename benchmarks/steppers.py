@@ -8,7 +8,7 @@ next to SciPy's BDF, and orders that are left where data are stiff; see `stiff_m
 one sets aims beside what was counted. Counts, no times.
 """
 
-import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +19,7 @@ from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, evolve
 from benchmarks import stiff_methods
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import save
-from benchmarks.core.tables import head, row
+from benchmarks.core.records import recorded, save
 
 RTOL = 1e-6
 CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
@@ -91,100 +90,72 @@ def fewest(problem: Problem, until: float, reference: NDArray[Any], error: float
     return high
 
 
+def compared(case: tuple[str, int, str, dict[str, Any]]) -> dict[str, Any]:
+    name, level, method, given = case
+    problem = gallery.make(name, level=level, degree=2)
+    until = problem.stepper.until
+    reference = chosen(problem, until, "dormand-prince", 1e-11, {})[0]
+    u, products, steps = chosen(problem, until, method, RTOL, given)
+    error = float(np.linalg.norm(u - reference))
+    rk3 = 3 * fewest(problem, until, reference, error)
+    found = {"problem": name, "level": level, "method": method, "steps": steps}
+    return {**found, "products": products, "error": error, "ssp-rk3": rk3, "factor": rk3 / products}
+
+
 def main(words: list[str] | None = None) -> None:
     options = parser_of(__doc__, "quick", "json").parse_args(words)
     cases = [(n, 3, m, o) for n, _, m, o in CASES[0:6:5]] if options.quick else CASES
     print(f"rtol = {RTOL:g}; degree 2, sparse grids; products with the operator")
-    names = ["problem", "level", "method", "steps", "products", "error", "ssp-rk3", "factor"]
-    print(head(names))
-    record: dict[str, Any] = {"rtol": RTOL, "cases": []}
-    for name, level, method, given in cases:
-        problem = gallery.make(name, level=level, degree=2)
-        until = problem.stepper.until
-        reference = chosen(problem, until, "dormand-prince", 1e-11, {})[0]
-        u, products, steps = chosen(problem, until, method, RTOL, given)
-        error = float(np.linalg.norm(u - reference))
-        rk3 = 3 * fewest(problem, until, reference, error)
-        found = {"problem": name, "level": level, "method": method, "steps": steps}
-        found |= {"products": products, "error": error, "ssp-rk3": rk3, "factor": rk3 / products}
-        record["cases"].append(found)
-        texts = [name, level, method, steps, products, f"{error:.1e}", rk3]
-        print(row([*texts, f"{rk3 / products:.1f}"]), flush=True)
-    record["equal error"] = _at_equal_errors(options.quick)
+    record: dict[str, Any] = {"rtol": RTOL, "cases": recorded(map(compared, cases))}
+    print(f"\nproducts at the errors {stiff_methods.TARGETS}")
+    stiff = stiff_methods.CASES
+    chosen_cases = [stiff[1]._replace(level=2)] if options.quick else stiff
+    rows = (row for case in chosen_cases for row in stiff_methods.rows_of(case, Counted))
+    record["equal error"] = recorded(rows)
     if not options.quick:
-        record["systems"], record["orders"] = _of_systems()
-        record["aims"] = _aims(record)
+        print("\nevaluations of f")
+        record["systems"] = recorded(map(stiff_methods.calls_of, stiff_methods.SYSTEMS))
+        print("\norders of Prothero and Robinson's equation, -1e6")
+        methods = stiff_methods.METHODS
+        record["orders"] = {method: stiff_methods.observed_order(method) for method in methods}
+        print(record["orders"], "\n")
+        record["aims"] = recorded(_aims(record))
     save(options.json, record)
 
 
-def _at_equal_errors(quick: bool) -> list[dict[str, Any]]:
-    """Print the table at equal errors; return its rows."""
-    names = ["problem", "level", "preconditioner", "method"]
-    print(f"\n{head([*names, *(f'{target:g}' for target in stiff_methods.TARGETS)])}")
-    found = []
-    cases = stiff_methods.CASES
-    for case in [cases[1]._replace(level=2)] if quick else cases:
-        for method, products in stiff_methods.rows_of(case, Counted):
-            texts = [case.problem, case.level, case.preconditioner, method]
-            numbers = [None if count != count else round(count) for count in products]
-            shown = ["–" if number is None else number for number in numbers]
-            print(row([*texts, *shown]), flush=True)
-            found.append({**dict(zip(names, texts, strict=True)), "products": numbers})
-    return found
-
-
-def _of_systems() -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Print and return evaluations of f for systems of a few equations, and observed orders."""
-    names = ["system", "bdf", "error", "SciPy's BDF", "error"]
-    print(f"\n{head(names)}")
-    systems = []
-    for system in stiff_methods.SYSTEMS:
-        found = stiff_methods.calls_of(system)
-        ours, theirs = (f"{error:.1e}" for error in (found.bdf_error, found.scipy_error))
-        print(row([system.name, found.bdf, ours, found.scipy, theirs]), flush=True)
-        systems.append({"system": system.name, **found._asdict()})
-    orders = {method: stiff_methods.observed_order(method) for method in stiff_methods.METHODS}
-    print(f"\n{head(['order with stiff data', *orders])}")
-    print(row(["Prothero and Robinson, -1e6", *(f"{order:.2f}" for order in orders.values())]))
-    return systems, orders
-
-
-def _aims(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Print and return what was wanted, what was counted, and whether it is reached."""
+def _aims(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what was wanted, what was counted, and whether it is reached."""
     at = {
         (own["problem"], own["level"], own["preconditioner"], own["method"]): own["products"]
         for own in record["equal error"]
     }
-    found: list[tuple[str, float, float]] = []
 
-    def ratio(problem: str, level: int, method: str, most: float, errors: slice) -> None:
+    def aim(text: str, most: float, value: float) -> dict[str, Any]:
+        return {"aim": text, "bound": f"≤ {most:g}", "counted": value, "reached": value <= most}
+
+    for problem, level, method, most, errors in (
+        ("pitch-angle-c", 5, "bdf", 1.0, slice(None)),
+        ("diffusion-2d", 4, "bdf", 1.2, slice(3)),
+        ("diffusion-2d", 5, "bdf", 1.0, slice(None)),
+        ("diffusion-2d", 4, "rkc2", 0.6, slice(2)),
+    ):
         M = "none" if method == "rkc2" else "combination"
         ours, theirs = (at.get((problem, level, M, name)) for name in (method, "CVODE BDF"))
         if ours is None or theirs is None:  # CVODE is not there
-            return
+            continue
         pairs = zip(ours[errors], theirs[errors], stiff_methods.TARGETS[errors], strict=True)
         for one, other, error in pairs:
             text = f"{problem} {level}, {method} / CVODE at {error:g}"
-            found.append((text, most, one / other if one and other else float("nan")))
-
-    ratio("pitch-angle-c", 5, "bdf", 1.0, slice(None))
-    ratio("diffusion-2d", 4, "bdf", 1.2, slice(3))
-    ratio("diffusion-2d", 5, "bdf", 1.0, slice(None))
-    ratio("diffusion-2d", 4, "rkc2", 0.6, slice(2))
+            yield aim(text, most, one / other if one and other else float("nan"))
     case = stiff_methods.Case("continuity-2d", 4, "none", ("dop853",))
-    products = stiff_methods.rows_of(case, Counted, (5e-10,))[-1].products[0]
-    found.append(("continuity-2d 4, dop853, products at 5e-10", 200.0, products))
+    (*_, last) = stiff_methods.rows_of(case, Counted, (5e-10,))
+    yield aim("continuity-2d 4, dop853, products at 5e-10", 200.0, last["products"][0])
     for own in record["systems"]:
-        found.append((f"{own['system']}, bdf / SciPy's BDF", 1.5, own["bdf"] / own["scipy"]))
-    least = ("order with stiff data, wso-sdirk3", 2.9, record["orders"]["wso-sdirk3"])
-    rows = [(text, f"≤ {most:g}", value, value <= most) for text, most, value in found]
-    rows.append((least[0], f"≥ {least[1]:g}", least[2], least[2] >= least[1]))
-    names = ["aim", "bound", "counted", "reached"]
-    print(f"\n{head(names)}")
-    for text, bound, value, good in rows:
-        print(row([text, bound, f"{value:.3g}", "yes" if good else "no"]), flush=True)
-    return [dict(zip(names, own, strict=True)) for own in rows]
+        yield aim(f"{own['system']}, bdf / SciPy's BDF", 1.5, own["bdf"] / own["scipy"])
+    order = record["orders"]["wso-sdirk3"]
+    found = {"aim": "order with stiff data, wso-sdirk3", "bound": "≥ 2.9", "counted": order}
+    yield {**found, "reached": order >= 2.9}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,19 +57,13 @@ CASES = (
 )
 
 
-class Row(NamedTuple):
-    """A method's products at the targets' errors; NaN where no run is on both sides."""
-
-    method: str
-    products: tuple[float, ...]
-
-
 def rows_of(
     case: Case, counted: Callable[[Problem], Any], targets: Sequence[float] = TARGETS
-) -> list[Row]:
-    """Return the rows of a case, CVODE's first if it is there.
+) -> Iterator[dict[str, Any]]:
+    """Yield the methods of a case, CVODE's first if it is there, and their products at errors.
 
-    ``counted(problem)`` returns a problem that counts its products in ``products``.
+    ``counted(problem)`` returns a problem that counts its products in ``products``. None stands
+    where no run is on both sides of an error.
     """
     problem = gallery.make(case.problem, level=case.level, degree=2)
     until = problem.stepper.until
@@ -89,18 +83,18 @@ def rows_of(
 
         return run
 
-    rows = []
+    runs = {method: of(method) for method in case.methods}
     if importlib.util.find_spec("sksundae") is not None:
         method = "Adams" if "dop853" in case.methods else "BDF"
-        run = _cvode(problem, until, reference, case.preconditioner, method)
-        rows.append(Row(f"CVODE {method}", _at_targets(run, reference, targets)))
-    return rows + [
-        Row(method, _at_targets(of(method), reference, targets)) for method in case.methods
-    ]
+        theirs = _cvode(problem, until, reference, case.preconditioner, method)
+        runs = {f"CVODE {method}": theirs, **runs}
+    about = {"problem": case.problem, "level": case.level, "preconditioner": case.preconditioner}
+    for method, run in runs.items():
+        yield {**about, "method": method, "products": _at_targets(run, reference, targets)}
 
 
-def _at_targets(run: Run, reference: NDArray[Any], targets: Sequence[float]) -> tuple[float, ...]:
-    """Return the products of a method at some errors."""
+def _at_targets(run: Run, reference: NDArray[Any], targets: Sequence[float]) -> list[int | None]:
+    """Return the products of a method at some errors: between runs, in logarithms."""
     found: list[tuple[float, float]] = []
     for rtol in _RTOLS:
         u, products = run(rtol)
@@ -108,14 +102,13 @@ def _at_targets(run: Run, reference: NDArray[Any], targets: Sequence[float]) -> 
         found.append((math.log(error), math.log(products)))
         if error < 0.1 * min(targets) or products > _MAX_PRODUCTS:
             break
-    return tuple(_interpolated(sorted(found), math.log(target)) for target in targets)
-
-
-def _interpolated(found: Sequence[tuple[float, float]], error: float) -> float:
-    """Return products at an error, of pairs of logarithms with ascending errors."""
-    if not found[0][0] <= error <= found[-1][0]:
-        return math.nan
-    return math.exp(float(np.interp(error, *np.array(found).T)))
+    errors, logs = np.array(sorted(found)).T
+    return [
+        round(math.exp(float(np.interp(math.log(target), errors, logs))))
+        if errors[0] <= math.log(target) <= errors[-1]
+        else None
+        for target in targets
+    ]
 
 
 def _cvode(
@@ -187,17 +180,11 @@ SYSTEMS = (
 )
 
 
-class Calls(NamedTuple):
-    """Evaluations of f, those for Jacobians included, and the relative error of the last state."""
+def calls_of(system: System) -> dict[str, Any]:
+    """Return the evaluations of f of both methods, those for Jacobians included, and the errors.
 
-    bdf: int
-    bdf_error: float
-    scipy: int
-    scipy_error: float
-
-
-def calls_of(system: System) -> Calls:
-    """Return what both methods take; errors are against SciPy's Radau with rtol 1e-11."""
+    Errors are relative, of the last state, against SciPy's Radau with rtol 1e-11.
+    """
     count, span, u0 = [0], (0.0, system.until), np.array(system.u0)
 
     def counted(t: float, u: Vector) -> Vector:
@@ -216,7 +203,8 @@ def calls_of(system: System) -> Calls:
     )
     taken, count[0] = count[0], 0
     theirs = solve_ivp(counted, span, u0, "BDF", **options)
-    return Calls(taken, error(ours.u), count[0], error(theirs.y[:, -1]))
+    found = {"system": system.name, "bdf": taken, "bdf_error": error(ours.u)}
+    return {**found, "scipy": count[0], "scipy_error": error(theirs.y[:, -1])}
 
 
 class _ProtheroRobinson:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+TIMES = {"seconds", "median", "least", "setup", "step", "least_step", "first_step"}  # in seconds
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 QUIET_LOAD = 0.3  # load average from which a report says that the machine was busy
@@ -49,11 +50,12 @@ def words(record: Mapping[str, Any], is_time: bool = False) -> str:
     """The names and values of a record in a line, seconds with their units."""
     found = []
     for name, value in record.items():
-        in_seconds = is_time or name == "seconds" or name.endswith("_seconds")
+        in_seconds = is_time or name in TIMES or name.endswith("_seconds")
         if isinstance(value, Mapping):
             text = f"({words(value, in_seconds)})"
         elif isinstance(value, list):
-            text = "; ".join(map(str, value))
+            texts = [words(one) if isinstance(one, Mapping) else str(one) for one in value]
+            text = "; ".join(texts)
         elif isinstance(value, float):
             text = duration(value) if in_seconds else f"{value:.3g}"
         else:

@@ -4,7 +4,6 @@
 ends them, or hangs. ``--peer`` runs on one device, without MPI: stores to G buffers.
 """
 
-import argparse
 import os
 import sys
 from functools import partial
@@ -13,7 +12,14 @@ from benchmarks.core.options import parser_of
 
 
 def main() -> int:
-    options = _options()
+    parser = parser_of(__doc__, "device", "json", "seconds", "quick", seconds=400.0)
+    parser.add_argument("--launch", type=int, metavar="G", help="start G ranks by mpiexec")
+    parser.add_argument("--only", nargs="*", help="names of parts")
+    parser.add_argument("--processes", type=int, default=28, help="that compile; 0: none")
+    parser.add_argument("--peer", action="store_true", help="stores to buffers of one device")
+    options = parser.parse_args()
+    if options.launch and options.json is None:
+        parser.error("--launch needs --json")
     if options.device == "cpu":
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(name, "1")
@@ -39,18 +45,6 @@ def main() -> int:
     right = run_cells(ranks, cells_of(ranks), options.json, options.only, described(ranks))
     ranks.say(f"{ranks.size} ranks, {ranks.elapsed():.0f} s, {'all right' if right else 'WRONG'}")
     return 0 if right else 1
-
-
-def _options() -> argparse.Namespace:
-    parser = parser_of(__doc__, "device", "json", "seconds", "quick", seconds=400.0)
-    parser.add_argument("--launch", type=int, metavar="G", help="start G ranks by mpiexec")
-    parser.add_argument("--only", nargs="*", help="names of parts")
-    parser.add_argument("--processes", type=int, default=28, help="that compile; 0: none")
-    parser.add_argument("--peer", action="store_true", help="stores to buffers of one device")
-    options = parser.parse_args()
-    if options.launch and options.json is None:
-        parser.error("--launch needs --json")
-    return options
 
 
 if __name__ == "__main__":

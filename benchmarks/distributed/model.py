@@ -7,11 +7,12 @@ takes how long. The grid is the one of the least time. ``--measured`` takes rate
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,8 +87,7 @@ def label_of(case: AnyCase) -> str:
     return f"{rows}: continuity-6d, level {case.level}"
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """What a product takes on a grid, in seconds; ``alone``: a device's share, nothing sent."""
 
     grid: Grid
@@ -98,16 +98,8 @@ class Estimate:
     alone: float
 
     @property
-    def devices(self) -> int:
-        return math.prod(self.grid)
-
-    @property
     def efficiency(self) -> float:
         return self.alone / self.seconds
-
-    @property
-    def binds(self) -> str:
-        return "sending" if self.sending > self.multiplying else "multiplies"
 
 
 @cache
@@ -200,8 +192,7 @@ def _sweeps(machine: Machine, case: Sweeps, grid: Grid, rows: int) -> Estimate:
 def _listed(level: int) -> tuple[int, Any, Any]:
     """The unknowns, the list of sweeps and the cells of continuity-6d of degree 1."""
     problem = make("continuity-6d", level=level, degree=1)
-    listing, cells = list_sweeps(problem.operator._spec)
-    return problem.unknowns, listing, cells
+    return problem.unknowns, *list_sweeps(problem.operator._spec)
 
 
 @cache
@@ -243,23 +234,28 @@ def measured(machine: Machine, path: Path) -> Machine:
     }
     inside = links[0]["bytes_per_second"] or machine.inside
     machine = replace(machine, rates={**machine.rates, **rates}, inside=inside)
-    sweeps = [one for one in cases if one["case"].startswith("sweeps, continuity-6d")]
-    known = [one for one in sweeps if one["transport"] == "nccl" and one["alone_seconds"]]
+    known = [
+        (one["unknowns"], one["alone_seconds"])
+        for one in cases
+        if one["case"].startswith("sweeps, continuity-6d")
+        and (one["transport"] == "nccl" and one["alone_seconds"])
+    ]
     if len(known) > 1:  # the line through one device's times of several grids
-        times = [one["alone_seconds"] for one in known]
-        slope, launches = np.polyfit([one["unknowns"] for one in known], times, 1)
+        slope, launches = np.polyfit(*zip(*known, strict=True), 1)
         machine = replace(machine, sweep_launches=float(launches), sweep_unknown=float(slope))
-    runs = list(_runs(cases))
+    runs = _runs(cases)
     machine = replace(machine, hidden=_overlap(runs, content["ranks"]) or machine.hidden)
     machine = replace(machine, turning=_turning(machine, runs) or machine.turning)
     return _fitted_stores(machine, [run for run in runs if run[1]["transport"] == "peer"])
 
 
-def _runs(cases: Sequence[Record]) -> Iterator[tuple[Product, Record]]:
-    for one in cases:
-        for case in CASES:
-            if one["case"] == case.name and one["grid"][1] > 1 and not one["transpose"]:
-                yield case, one
+def _runs(cases: Sequence[Record]) -> list[tuple[Product, Record]]:
+    return [
+        (case, one)
+        for one in cases
+        for case in CASES
+        if one["case"] == case.name and one["grid"][1] > 1 and not one["transpose"]
+    ]
 
 
 def _overlap(runs: Sequence[tuple[Product, Record]], ranks: int) -> float | None:
@@ -319,9 +315,9 @@ def comparison(machine: Machine, path: Path) -> list[str]:
     names = ["case", "grid", "transport", "exchange", "model ms", "measured ms", "error"]
     lines = head(names).splitlines()
     for case, one in _runs(json.loads(path.read_text())["cases"]):
-        if one["transport"] in ("nccl", "peer"):
+        transport = {"nccl": "nccl", "peer": "stores"}.get(one["transport"])
+        if transport:
             seconds, known = _modelled(machine, case, one), one["seconds"]
-            transport = "stores" if one["transport"] == "peer" else "nccl"
             what = [case.name.removesuffix(" float32"), tuple(one["grid"]), transport]
             times = [f"{1e3 * seconds:.3g}", f"{1e3 * known:.3g}", f"{seconds / known - 1:+.0%}"]
             lines.append(row([*what, one["exchange"], *times]))
@@ -331,13 +327,13 @@ def comparison(machine: Machine, path: Path) -> list[str]:
 def table(machine: Machine, cases: Sequence[AnyCase] = CASES) -> list[str]:
     names = ["case", "GPUs", "grid", "rounds", "ms", "of one", "longer", "FastKron's grid"]
     lines = head([*names, "of one"]).splitlines()
-    for case in cases:
-        for devices in COUNTS:
-            one = best(machine, case, devices)
-            other = estimate(machine, case, fastkron_grid(devices))
-            theirs = ["–", "–"] if other is None else [other.grid, _percent(other.efficiency)]
-            texts = [label_of(case), devices, one.grid, one.rounds, f"{1e3 * one.seconds:.3g}"]
-            lines.append(row([*texts, _percent(one.efficiency), one.binds, *theirs]))
+    for case, devices in product(cases, COUNTS):
+        one = best(machine, case, devices)
+        other = estimate(machine, case, fastkron_grid(devices))
+        theirs = ["–", "–"] if other is None else [other.grid, _percent(other.efficiency)]
+        texts = [label_of(case), devices, one.grid, one.rounds, f"{1e3 * one.seconds:.3g}"]
+        longer = "sending" if one.sending > one.multiplying else "multiplies"
+        lines.append(row([*texts, _percent(one.efficiency), longer, *theirs]))
     return lines
 
 
@@ -350,13 +346,12 @@ def measured_efficiencies(path: Path, case: AnyCase) -> list[tuple[int, float]]:
     ranks, known = content["ranks"], [c for c in content["cases"] if c["case"] == case.name]
     own = [fastkron_grid(ranks), (ranks, 1), (1, ranks)][: 3 if case.total else 2]
     how = {grid: ("nccl" if grid[1] == 1 else "peer", "group") for grid in own}
-    drawn = [
-        one
+    return [
+        (ranks, one["efficiency"])
         for one in known
         if ("grid" not in one and isinstance(case, Sweeps) and case.total)
         or ("grid" in one and how.get(tuple(one["grid"])) == (one["transport"], one["exchange"]))
     ]
-    return [(ranks, one["efficiency"]) for one in drawn]
 
 
 def draw(
@@ -367,20 +362,20 @@ def draw(
         1, len(cases), figsize=(3.5 * len(cases), 4.0), layout="constrained", sharey=True
     )
     for axes, case in zip(columns, cases, strict=True):
-        ways: Sequence[tuple[str, Any, str]] = (
-            ("best grid", lambda g, c=case: best(machine, c, g), "o-"),
-            ("FastKron's grid", lambda g, c=case: estimate(machine, c, fastkron_grid(g)), "s--"),
-            (
-                "the same, exchange after each multiply",
-                lambda g, c=case: estimate(machine, c, fastkron_grid(g), "every"),
-                "^:",
-            ),
-        )
-        for label, of, style in ways[: 2 if isinstance(case, Sweeps) else 3]:
-            found = [one for devices in COUNTS if (one := of(devices)) is not None]
+        theirs = [estimate(machine, case, fastkron_grid(devices)) for devices in COUNTS]
+        ways = [
+            ("best grid", [best(machine, case, devices) for devices in COUNTS], "o-"),
+            ("FastKron's grid", theirs, "s--"),
+        ]
+        if not isinstance(case, Sweeps):
+            every = [estimate(machine, case, fastkron_grid(g), "every") for g in COUNTS]
+            ways.append(("the same, exchange after each multiply", every, "^:"))
+        for label, estimates, style in ways:
+            found = [one for one in estimates if one is not None]
             if len(found) > 1:
                 values = [100 * one.efficiency for one in found]
-                axes.plot([one.devices for one in found], values, style, label=label, markersize=4)
+                counts = [math.prod(one.grid) for one in found]
+                axes.plot(counts, values, style, label=label, markersize=4)
         for count, share in measured_efficiencies(run, case) if run else []:
             axes.plot(count, 100 * share, "kx", markersize=7, label="measured")
         if not case.total:

@@ -14,8 +14,7 @@ import batchkron as bk
 from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners, backend_on
 from batchkron.distributed.products.product_plan import make_plan
-from benchmarks.core.records import save
-from benchmarks.core.tables import words
+from benchmarks.core.records import recorded, save
 from benchmarks.core.timing import Call
 
 REPEATS = 20
@@ -79,11 +78,9 @@ class Stored:
 
 
 def run(path: Path | None) -> bool:
-    records: list[dict[str, Any]] = []
-    for case, G in product(CASES, (2, 4)):
-        records.append(measured(case, G))
-        save(path, records)
-    return all(record["right"] for record in records)
+    found = recorded(measured(case, G) for case, G in product(CASES, (2, 4)))
+    save(path, found)
+    return all(record["right"] for record in found)
 
 
 def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
@@ -93,13 +90,10 @@ def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
     local, both, spread = map(_seconds, (stored.multiply, stored.both, stored.spread))
     rate = 2 * stored.x.nbytes / (both - local)
     multiplies = stored.local.last - stored.local.first + 1
-    name = f"{rows}: {P}^{N} {dtype}"
-    record = {"case": name, "G": G, "multiplies": multiplies, "local_seconds": local}
-    record |= {"stored_seconds": both, "ratio": both / local, "spread_seconds": spread}
-    record |= {"spread_ratio": spread / local, "store_bytes_per_second": rate}
-    record["right"] = right
-    print(words(record), flush=True)
-    return record
+    record = {"case": f"{rows}: {P}^{N} {dtype}", "G": G, "multiplies": multiplies}
+    record |= {"local_seconds": local, "stored_seconds": both, "ratio": both / local}
+    record |= {"spread_seconds": spread, "spread_ratio": spread / local}
+    return {**record, "store_bytes_per_second": rate, "right": right}
 
 
 def _seconds(call: Call) -> float:

@@ -5,10 +5,10 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.core.records import machine, save
 from benchmarks.distributed import products
@@ -31,8 +31,7 @@ SWEEP_LEVELS, SYSTEMS = (6, 7, 8), (4096, 65536)
 QUICK_LEVELS, QUICK_SYSTEMS = (3,), (64,)
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One measurement: about how long it takes, and ``work(ranks)``, False if it is wrong."""
 
     part: str
@@ -157,23 +156,15 @@ def _sweeps_and_systems(ranks: Ranks, transport: str) -> Iterator[Cell]:
 
 
 def _products(
-    ranks: Ranks,
-    part: str,
-    cases: list[Case],
-    given: list[tuple[int, int]],
-    ways: tuple[tuple[str, str, bool], ...],
+    ranks: Ranks, part: str, cases: list[Case], given: list[Any], ways: Sequence[Any]
 ) -> Iterator[Cell]:
     seconds = 3.0 if ranks.device == "cuda" else 8.0
-    for case in cases:
-        for grid in given:
-            for way in ways:
-                exchanges = grid[1] > 1
-                if not ranks.has(way[0]) or (not exchanges and way != ways[0]):
-                    continue
-                transport, exchange, transpose = way
-                text = f"{case.name} {grid} {transport}, {exchange}"
-                work = partial(products.run_product, case=case, grid=grid, way=way)
-                yield Cell(part, f"{text}{', transposed' if transpose else ''}", seconds, work)
+    for case, grid, way in product(cases, given, ways):
+        transport, exchange, transpose = way
+        if ranks.has(transport) and (grid[1] > 1 or way == ways[0]):
+            text = f"{case.name} {grid} {transport}, {exchange}"
+            work = partial(products.run_product, case=case, grid=grid, way=way)
+            yield Cell(part, f"{text}{', transposed' if transpose else ''}", seconds, work)
 
 
 def described(ranks: Ranks) -> dict[str, Any]:

@@ -10,15 +10,13 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
 from batchkron import solvers
 from batchkron.solvers import Cg, Gmres
 from benchmarks.core.checks import on_host
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save, version_of
-from benchmarks.core.tables import words
+from benchmarks.core.records import machine, recorded, version_of
 from benchmarks.core.timing import Call, seconds_of, waiter
 from benchmarks.krylov import cases
 from benchmarks.krylov.cases import (
@@ -33,8 +31,7 @@ from benchmarks.krylov.cases import (
 
 RTOL = 1e-8
 SAMPLED = 32  # systems of the loop that are solved; it is taken to be as long for the others
-TARGET = 3000.0  # time of a loop of solves over ours, on a device
-TARGET_ON_CPU = 1.0
+TARGETS_OF_LOOPS = {True: 1.0, False: 3000.0}  # time of a loop over ours, on the CPU or not
 TARGET_OF_FLOOR = 0.4  # floor over time
 # times the peer's speed
 TARGETS = {"cpu": lambda case: 1.0, "cuda": lambda case: 5.0 if case.unknowns <= 100_000 else 1.5}
@@ -51,24 +48,19 @@ def batch_records(systems: int, module: Any) -> Iterator[dict[str, Any]]:
         result = solver.solve(op, b, rtol=RTOL)
         sampled = b[:SAMPLED] - (matrices @ result.x[:SAMPLED, :, None])[..., 0]
         errors = module.linalg.norm(sampled, axis=1) / module.linalg.norm(b[:SAMPLED], axis=1)
-        right = bool(result.converged and float(errors.max()) <= 2 * RTOL)
         seconds = times_of({"batchkron": partial(solver.solve, op, b, rtol=RTOL)}, wait)
+        ours = seconds["batchkron"]
         turns = f"a loop of {loop} ({min(SAMPLED, systems)} of {systems} solved)"
         seconds[turns] = loop_seconds(loop, factors, b, module, wait) * systems
+        record = {"case": f"{systems} systems of {size}, {loop}", "seconds": seconds}
+        record["right"] = bool(result.converged and float(errors.max()) <= 2 * RTOL)
+        record["iterations"] = [int(result.iterations.min()), int(result.iterations.max())]
+        record |= {"ratio": seconds[turns] / ours, "target": TARGETS_OF_LOOPS[module is np]}
         if lu is not None:
             seconds["torch's batched LU"] = lu
-        record = {
-            "case": f"{systems} systems of {size}, {loop}",
-            "seconds": seconds,
-            "right": right,
-        }
-        record["iterations"] = [int(result.iterations.min()), int(result.iterations.max())]
-        record["ratio"] = seconds[turns] / seconds["batchkron"]
-        record["target"] = TARGET_ON_CPU if module is np else TARGET
-        if lu is not None:
-            record["over_lu"] = lu / seconds["batchkron"]
+            record["over_lu"] = lu / ours
         if module is not np:
-            record |= floors(size, result, seconds["batchkron"], bandwidth(module), workspace is Cg)
+            record |= floors(size, result, ours, bandwidth(module), workspace is Cg)
         yield record
 
 
@@ -83,10 +75,7 @@ def floors(size: int, result: Any, seconds: float, speed: float, is_cg: bool) ->
 
 
 def loop_seconds(name: str, factors: np.ndarray, b: Any, module: Any, wait: Any) -> float:
-    library = scipy_linalg
-    if module is not np:
-        import cupyx.scipy.sparse.linalg as library
-    solve = getattr(library, name)
+    solve = getattr(cases.library_of(module), name)
     tolerance = cases.tolerance_name(solve)
     ops = [bk.KroneckerSum(list(each)) for each in factors[:SAMPLED]]
     if module is not np:
@@ -117,19 +106,8 @@ def torch_seconds(factors: np.ndarray, b: Any, module: Any) -> float | None:
 
 def bandwidth(module: Any) -> float:
     source = module.zeros(1 << 27)
-    target = module.empty_like(source)
-
-    copy: Call = partial(module.copyto, target, source)
-    seconds = times_of({"copy": copy}, waiter("cuda"))["copy"]
-    return 2 * source.nbytes / seconds
-
-
-def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of(__doc__, "device", "json")
-    parser.add_argument("--case", action="append", help="name or pattern, as --list prints them")
-    parser.add_argument("--systems", type=int, help="of the batch; 4096, on the CPU 256")
-    parser.add_argument("--list", action="store_true", help="print the cases")
-    return parser.parse_args(given)
+    copy: Call = partial(module.copyto, module.empty_like(source), source)
+    return 2 * source.nbytes / times_of({"copy": copy}, waiter("cuda"))["copy"]
 
 
 def cases_on(device: str) -> list[Case]:
@@ -142,12 +120,8 @@ def cases_on(device: str) -> list[Case]:
 def solve_record(case: Case, device: str, module: Any) -> dict[str, Any]:
     A, b = operator_of(case, module), cases.right_hand_side(side(case), module)
     options: dict[str, Any] = {"rtol": 1e-15, "maxiter": ITERATIONS}
-    name, library = "SciPy", scipy_linalg
-    if device == "cuda":
-        import cupyx.scipy.sparse.linalg as library
-
-        name = "CuPy"
-    peer = getattr(library, case.method, None)
+    library = cases.library_of(module)
+    name, peer = "SciPy" if device == "cpu" else "CuPy", getattr(library, case.method, None)
     if peer is None:  # CuPy has no bicgstab; its cgs has two products an iteration as well
         name, peer = f"{name}'s cgs", library.cgs
     peer_options: dict[str, Any] = {"maxiter": ITERATIONS, cases.tolerance_name(peer): 1e-15}
@@ -185,31 +159,28 @@ def records(options: argparse.Namespace, module: Any) -> Iterator[dict[str, Any]
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    options = arguments(given)
+    parser = parser_of(__doc__, "device", "json")
+    parser.add_argument("--case", action="append", help="name or pattern, as --list prints them")
+    parser.add_argument("--systems", type=int, help="of the batch; 4096, on the CPU 256")
+    parser.add_argument("--list", action="store_true", help="print the cases")
+    options = parser.parse_args(given)
     if options.list:
         print(*[case.name for case in cases_on(options.device)], "batch", sep="\n")
         return 0
     module: Any = np
     if options.device == "cuda":
         import cupy as module
-    described = machine(options.device, threads=bk.get_num_threads())
-    print(described)
-    found = []
+    about = {"machine": machine(options.device, threads=bk.get_num_threads())}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        for record in records(options, module):
-            found.append(record)
-            show(record)
-            save(options.json, {"machine": described, "cells": found})
+        found = recorded(records(options, module), options.json, about)
+    for record in found:
+        pairs = ("ratio", "target"), ("of_floor", "of_floor_target")
+        short = [one for one, target in pairs if one in record and record[one] < record[target]]
+        short += ["over_lu"] if record.get("over_lu", 1.0) < 1.0 else []
+        if short:
+            print(f"{record['case']}: missed {', '.join(short)}")
     return int(any(not record["right"] for record in found))
-
-
-def show(record: dict[str, Any]) -> None:
-    pairs = ("ratio", "target"), ("of_floor", "of_floor_target")
-    short = [one for one, target in pairs if one in record and record[one] < record[target]]
-    short += ["over_lu"] if record.get("over_lu", 1.0) < 1.0 else []
-    missed = f" MISSED: {', '.join(short)}" if short else ""
-    print(f"{words(record)}{missed}{'' if record['right'] else ' WRONG'}", flush=True)
 
 
 if __name__ == "__main__":

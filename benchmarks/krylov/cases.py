@@ -3,8 +3,7 @@
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse.linalg as scipy_linalg
@@ -32,8 +31,7 @@ def tolerance_name(solve: Call) -> str:
     return "rtol" if "rtol" in inspect.signature(solve).parameters else "tol"
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One method on one operator with about ``unknowns`` unknowns."""
 
     method: str
@@ -56,6 +54,15 @@ def operator_of(case: Case, module: Any) -> Any:
     return peer_operator(case, module)
 
 
+def library_of(module: Any) -> Any:
+    """The solvers of SciPy, or CuPy's."""
+    if module is np:
+        return scipy_linalg
+    import cupyx.scipy.sparse.linalg
+
+    return cupyx.scipy.sparse.linalg
+
+
 def peer_operator(case: Case, module: Any) -> Any:
     """The operator that the peer is given: nothing but a product with a vector."""
     if case.operator != "kronecker sum":
@@ -64,11 +71,8 @@ def peer_operator(case: Case, module: Any) -> Any:
         def product(x: Any) -> Any:
             return entries * x
 
-        library = scipy_linalg
-        if module is not np:
-            import cupyx.scipy.sparse.linalg as library
         shape = (case.unknowns, case.unknowns)
-        return library.LinearOperator(shape, matvec=product, dtype=np.float64)
+        return library_of(module).LinearOperator(shape, matvec=product, dtype=np.float64)
     op = bk.KroneckerSum([second_difference(n) for n in modes_of(case)])
     return op if module is np else op.to("cuda")
 

@@ -4,7 +4,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,8 @@ import numpy as np
 import batchkron as bk
 from benchmarks.core.options import parser_of
 from benchmarks.core.plots import figures
-from benchmarks.core.records import machine, processors, save
-from benchmarks.core.tables import duration, machine_lines, table
+from benchmarks.core.records import machine, processors, recorded, save
+from benchmarks.core.tables import machine_lines
 from benchmarks.core.timing import Call, in_turn
 from benchmarks.sparse_grid import memory
 from benchmarks.sparse_grid.asgard import Asgard, asgards, disagreement, ours
@@ -24,54 +24,6 @@ from benchmarks.sparse_grid.cases import CASES, GROWTH, QUICK, Case
 
 GOAL = 6.0  # times ASGarD's speed
 TURN = 0.02  # seconds that a turn should take
-
-
-def mebibytes(value: float | None) -> str:
-    return "–" if value is None else f"{value / 2**20:.1f}"
-
-
-def times_table(records: Sequence[Mapping[str, Any]]) -> str:
-    heads = ["case", "unknowns", "threads", "work", "batchkron", "ASGarD", "ratio", "goal met"]
-    rows = []
-    for record in records:
-        for entry in record["times"]:
-            ratio, other = entry["ratio"], entry["ASGarD"]
-            verdict = "not measured" if ratio is None else "yes" if ratio >= GOAL else "**no**"
-            texts = [record["label"], record["unknowns"], entry["threads"], entry["work"]]
-            times = [
-                duration(one["median"] if one else None) for one in (entry["batchkron"], other)
-            ]
-            rows.append([*texts, *times, "–" if ratio is None else f"{ratio:.2f}", verdict])
-    return table(heads, rows) + "\n"
-
-
-def memory_table(records: Sequence[Mapping[str, Any]]) -> str:
-    heads = ["case", "one vector, MiB", "batchkron, MiB", "ASGarD, MiB", "not more"]
-    rows = []
-    for record in records:
-        own, other = record["memory"]["batchkron"], record["memory"]["ASGarD"]
-        verdict = "not measured" if other is None else "yes" if own <= other else "**no**"
-        sizes = [mebibytes(one) for one in (8 * record["unknowns"], own, other)]
-        rows.append([record["label"], *sizes, verdict])
-    return table(heads, rows) + "\n"
-
-
-def growth_table(records: Sequence[Mapping[str, Any]]) -> str:
-    threads = [one["threads"] for one in records[0]["products"]]
-    heads = ["problem", "level", "unknowns", "multiply-adds per unknown", "setup"]
-    for count in threads:
-        heads += [f"{count} threads: product", "ns per unknown", "ps per multiply-add"]
-    rows = []
-    for record in records:
-        unknowns, multiply_adds = record["unknowns"], record["multiply_adds"]
-        row = [record["name"], str(record["level"]), str(unknowns)]
-        row += [f"{multiply_adds / unknowns:.1f}", duration(record["setup"])]
-        for one in record["products"]:
-            time = one["seconds"]
-            row += [duration(time), f"{1e9 * time / unknowns:.2f}"]
-            row.append(f"{1e12 * time / multiply_adds:.0f}")
-        rows.append(row)
-    return table(heads, rows) + "\n"
 
 
 def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -115,18 +67,19 @@ def measure_case(
             asgard.library.set_threads(count)
         own, others = ours(problem), {} if theirs is None else asgards(theirs)
         for work, call in own.items():
-            record["times"].append(compared(work, call, others.get(work), count, rounds))
+            found = {"threads": count, "work": work}
+            record["times"].append(found | compared(call, others.get(work), rounds))
     if theirs is not None:
         theirs.close()
     return record
 
 
-def compared(work: str, own: Call, other: Call | None, threads: int, rounds: int) -> dict[str, Any]:
+def compared(own: Call, other: Call | None, rounds: int) -> dict[str, Any]:
     calls = {"batchkron": own} if other is None else {"batchkron": own, "ASGarD": other}
-    found: dict[str, Any] = {"threads": threads, "work": work, "ASGarD": None, "ratio": None}
-    for name, own_times in in_turn(calls, rounds, TURN).items():
-        least, median = min(own_times), statistics.median(own_times)
-        found[name] = {"least": least, "median": median, "turns": len(own_times)}
+    found: dict[str, Any] = {"ASGarD": None, "ratio": None}
+    for name, times in in_turn(calls, rounds, TURN).items():
+        middle = statistics.median(times)
+        found[name] = {"least": min(times), "median": middle, "turns": len(times)}
     if found["ASGarD"]:
         found["ratio"] = found["ASGarD"]["median"] / found["batchkron"]["median"]
     return found
@@ -134,8 +87,7 @@ def compared(work: str, own: Call, other: Call | None, threads: int, rounds: int
 
 def measure_growth(
     cases: Sequence[Case], threads: Sequence[int], rounds: int
-) -> list[dict[str, Any]]:
-    found = []
+) -> Iterator[dict[str, Any]]:
     for case in cases:
         bk.set_num_threads(1)
         problem = case.discretized()
@@ -152,9 +104,7 @@ def measure_growth(
             seconds = min(in_turn(product, rounds, TURN)["product"])
             products.append({"threads": count, "seconds": seconds})
         counted = {"unknowns": problem.unknowns, "multiply_adds": operator.multiply_adds}
-        found.append({**asdict(case), **counted, "products": products, "setup": setup})
-        print(f"measured a product of {case.label}", file=sys.stderr)
-    return found
+        yield {**asdict(case), **counted, "products": products, "setup": setup}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,43 +112,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, *usual, threads=sorted({1, processors()}))
     parser.add_argument("--skip", choices=["memory", "growth"], action="append", default=[])
     options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (3 if options.quick else 15)
     asgard, peers = Asgard(options.asgard).found()
-    threads, rounds = options.threads, options.rounds
-    cases = QUICK if options.quick else CASES
-    record: dict[str, Any] = {"machine": machine(**peers), "rounds": rounds, "cases": []}
-    for case in cases:
-        found = measure_case(case, asgard, threads, rounds)
-        if "memory" not in options.skip:
-            builds = {"batchkron": None} | ({"ASGarD": asgard.build} if asgard else {})
-            peaks = {name: memory.measure(case, build) for name, build in builds.items()}
-            own = {name: peak - loaded for name, (loaded, peak) in peaks.items()}
-            found["memory"] = {"ASGarD": None, **own}
-        record["cases"].append(found)
-        print(f"measured {case.label}", file=sys.stderr)
-        save(options.json, record)
-    grown = [case for case in GROWTH if not options.quick or case.level <= 4]
-    record["growth"] = [] if "growth" in options.skip else measure_growth(grown, threads, rounds)
+    threads, rounds = options.threads, options.rounds or (3 if options.quick else 15)
+    record: dict[str, Any] = {"machine": machine(**peers), "rounds": rounds, "growth": []}
+    print(machine_lines(record["machine"]))
+
+    def cases() -> Iterator[dict[str, Any]]:
+        for case in QUICK if options.quick else CASES:
+            found = measure_case(case, asgard, threads, rounds)
+            if "memory" not in options.skip:
+                builds = {"batchkron": None} | ({"ASGarD": asgard.build} if asgard else {})
+                peaks = {name: memory.measure(case, build) for name, build in builds.items()}
+                own = {name: peak - loaded for name, (loaded, peak) in peaks.items()}
+                found["memory"] = {"ASGarD": None, **own}
+            yield found
+
+    record["cases"] = recorded(cases(), options.json, record, "cases")
+    if "growth" not in options.skip:
+        grown = [case for case in GROWTH if not options.quick or case.level <= 4]
+        record["growth"] = recorded(measure_growth(grown, threads, rounds))
     record["load_after"] = os.getloadavg()
     save(options.json, record)
-    print_report(record)
+    print(f"load average {record['load_after'][0]:.1f} after")
+    every = [entry for found in record["cases"] for entry in found["times"]]
+    ratios = [entry["ratio"] for entry in every if entry["ratio"] is not None]
+    met = sum(ratio >= GOAL for ratio in ratios)
+    lacking = len(every) - len(ratios)
+    print(f"{GOAL:g} times as fast as ASGarD in {met} of {len(ratios)}; {lacking} not measured")
     if options.plot is not None and record["growth"]:
         draw_growth(record["growth"], options.plot)
     return int(any(found["wrong"] for found in record["cases"]))
-
-
-def print_report(record: dict[str, Any]) -> None:
-    machine = record["machine"]
-    print(machine_lines(machine))
-    print(f"load average {machine['load_average'][0]:.1f} before, {record['load_after'][0]:.1f}")
-    print(f"after\n\n## Times\n\n{times_table(record['cases'])}")
-    for found in record["cases"]:
-        if found["wrong"]:
-            print(f"**wrong**: {found['label']}: {found['wrong']}\n")
-    if all("memory" in found for found in record["cases"]):
-        print(f"## Memory\n\n{memory_table(record['cases'])}")
-    if record["growth"]:
-        print(f"## Growth\n\n{growth_table(record['growth'])}")
 
 
 if __name__ == "__main__":

@@ -32,11 +32,10 @@ class Asgard:
         self.build = None if build is None else build.resolve()
 
     def found(self) -> tuple[Asgard | None, dict[str, Any]]:
-        """Return itself, if it can be measured, and what a file says of the peers; say if not."""
+        """Return itself, if it can be measured, and what a file says of the peers."""
         missing = self.missing()
         if missing is None:
             return self, {"peers": {"ASGarD": self.version}, "missing_peers": {}}
-        print(f"ASGarD was not measured: {missing}\n")
         return None, {"peers": {}, "missing_peers": {"ASGarD": missing}}
 
     def missing(self) -> str | None:

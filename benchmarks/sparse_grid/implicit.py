@@ -4,10 +4,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,8 @@ import batchkron as bk
 from batchkron.problems import Problem, gallery
 from batchkron.solvers.steppers.crank_nicolson import CrankNicolson
 from benchmarks.core.options import counts, parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import duration, table
+from benchmarks.core.records import machine, recorded, save
+from benchmarks.core.tables import machine_lines
 from benchmarks.sparse_grid.asgard import Asgard
 
 GOAL = 10.0  # times ASGarD's speed
@@ -37,8 +36,7 @@ ASGARDS = (
 DIRECT = "-sv direct"
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """All steps of one run: the state at the end, seconds before the first, and of each step."""
 
     state: NDArray[Any]
@@ -87,16 +85,6 @@ def asgard_run(asgard: Asgard, level: int, solver: str, dt: float, tolerance: fl
     return Run(state, *times)
 
 
-def contenders_of(
-    problem: Problem, asgard: Asgard | None, level: int, direct: bool
-) -> dict[str, dict[str, Steps]]:
-    words = (*ASGARDS, *([DIRECT] if direct else [])) if asgard else ()
-    return {
-        "batchkron": {f"{s}, {name}": partial(our_run, problem, name, s, DT) for name, s in OURS},
-        "ASGarD": {one: partial(asgard_run, asgard, level, one, DT) for one in words},
-    }
-
-
 def same_equation(problem: Problem, asgard: Asgard, level: int) -> str | None:
     """Return what is not the same problem, or None: the norms after a few short steps."""
     short = 1e-3 * DT  # the rules for the data in time differ by its square
@@ -121,29 +109,33 @@ def loosest(name: str, run: Steps) -> tuple[float, float]:
     raise RuntimeError(f"{name} does not reach an error of {ERROR:g}: {error:.1e}")
 
 
-def measure(contenders: dict[str, Steps], rounds: int) -> list[dict[str, Any]]:
+def measure(contenders: dict[str, Steps], rounds: int) -> Iterator[dict[str, Any]]:
     found = {name: loosest(name, run) for name, run in contenders.items()}
     runs: dict[str, list[Run]] = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
             runs[name].append(contenders[name](found[name][0]))
-    records = []
     for name, own in runs.items():
-        record: dict[str, Any] = {"name": name, "tolerance": found[name][0]}
+        tolerance, error = found[name]
         steps = [step for run in own for step in run.steps]
-        record |= {"error": found[name][1], "setup": min(run.setup for run in own)}
-        record |= {"step": statistics.median(steps), "least_step": min(steps)}
-        records.append({**record, "first_step": statistics.median(run.steps[0] for run in own)})
-    return records
+        record = {"name": name, "tolerance": tolerance, "error": error}
+        record |= {"setup": min(run.setup for run in own), "step": statistics.median(steps)}
+        first = statistics.median(run.steps[0] for run in own)
+        yield {**record, "least_step": min(steps), "first_step": first}
 
 
 def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) -> dict[str, Any]:
     problem = gallery.make("diffusion-2d", level, DEGREE)
     record: dict[str, Any] = {"level": level, "unknowns": problem.unknowns}
     record["wrong"] = None if asgard is None else same_equation(problem, asgard, level)
-    made = contenders_of(problem, asgard, level, direct)
-    times = measure({**made["batchkron"], **made["ASGarD"]}, rounds)
+    words = (*ASGARDS, *([DIRECT] if direct else [])) if asgard else ()
+    made: dict[str, dict[str, Steps]] = {
+        "batchkron": {f"{s}, {name}": partial(our_run, problem, name, s, DT) for name, s in OURS},
+        "ASGarD": {one: partial(asgard_run, asgard, level, one, DT) for one in words},
+    }
+    print(f"level {level}, {problem.unknowns} unknowns")
+    times = recorded(measure({**made["batchkron"], **made["ASGarD"]}, rounds))
     for who, own in made.items():
         record[who] = [entry for entry in times if entry["name"] in own]
     iterative = [entry for entry in record["ASGarD"] if entry["name"] != DIRECT]
@@ -151,23 +143,6 @@ def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) 
     fastest = min(entry["step"] for entry in record["batchkron"])
     record["ratio"] = best / fastest if best else None
     return record
-
-
-def times_table(records: Sequence[dict[str, Any]]) -> str:
-    heads = ["level", "unknowns", "who", "solver", "tolerance", "error", "set-up", "step", "ratio"]
-    rows = []
-    for record in records:
-        fastest = min(entry["step"] for entry in record["batchkron"])
-        for who in ("batchkron", "ASGarD"):
-            for entry in record[who]:
-                tolerance = "–" if entry["name"] == DIRECT else f"{entry['tolerance']:.0e}"
-                # what the first step takes longer than others is before it, too
-                longer = max(0.0, entry["first_step"] - entry["step"])
-                before = float(entry["setup"] + longer)
-                texts = [record["level"], record["unknowns"], who, entry["name"], tolerance]
-                texts += [f"{entry['error']:.0e}", duration(before)]
-                rows.append([*texts, duration(entry["step"]), f"{entry['step'] / fastest:.1f}"])
-    return table(heads, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,18 +157,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
     record: dict[str, Any] = {"machine": machine(**peers), "rounds": options.rounds}
     record |= {"blas_threads": threads, "dt": DT, "steps": STEPS, "error": ERROR, "levels": []}
+    print(machine_lines(record["machine"]))
     for level in options.levels:
-        record["levels"].append(measure_level(level, asgard, options.rounds, options.direct))
-        print(f"measured level {level}", file=sys.stderr)
-    record["load_after"] = os.getloadavg()
-    save(options.json, record)
-    print(times_table(record["levels"]))
-    for found in record["levels"]:
+        found = measure_level(level, asgard, options.rounds, options.direct)
+        record["levels"].append(found)
         if found["wrong"]:
-            print(f"**wrong**: level {found['level']}: {found['wrong']}")
+            print(f"**wrong**: {found['wrong']}")
         elif found["ratio"]:
             met = "met" if found["ratio"] >= GOAL else "**not met**"
-            print(f"level {found['level']}: {found['ratio']:.1f} times, {GOAL:g} is {met}")
+            print(f"{found['ratio']:.1f} times, {GOAL:g} is {met}")
+    record["load_after"] = os.getloadavg()
+    save(options.json, record)
     return int(any(found["wrong"] for found in record["levels"]))
 
 
