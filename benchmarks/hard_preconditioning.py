@@ -19,7 +19,7 @@ from batchkron.problems import PDE, Problem
 from batchkron.solvers import gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
 from benchmarks import hard_equations as equations
-from benchmarks.core.tables import duration, head, row
+from benchmarks.core.tables import head, row
 from benchmarks.core.timing import seconds_of, waiter
 
 RTOL, RESTART, MAX_ITERATIONS = 1e-6, 50, 400
@@ -127,9 +127,8 @@ def print_counts(most: int, only: str = "", *, large: bool = False) -> list[dict
         problem, c = case.problem(), case.c
         A = problem.operator
         M = preconditioners.make("auto", A, c)
-        counts = [
-            counted(problem, c, own) for own in (M, *(make(A, c) for make in others.values()))
-        ]
+        made = [M, *(make(A, c) for make in others.values())]
+        counts = [counted(problem, c, own) for own in made]
         numbers = getattr(M, "numbers", 0) if large else _memory(M, A)
         way = M.describe().splitlines()[1].strip()
         line = [case.name, c, case.level, problem.unknowns, *counts, numbers, way]
@@ -146,24 +145,21 @@ def _memory(M: Any, A: Any) -> str:
     return f"{M.numbers / stored:.2f}"
 
 
-def print_times() -> list[dict[str, Any]]:
-    """Print the processor seconds of set-up and ten implicit steps beside SciPy's, one thread."""
-    print(f"{STEPS} steps (I - c A) u⁺ = u with c = 1, to 1e-6; processor time, one thread")
-    names = ["equation", "level", "unknowns", "solver", "set-up", "steps", "iterations", "numbers"]
-    print(head(names))
-    found = []
+def times() -> Iterator[dict[str, Any]]:
+    """Yield processor seconds of set-up and the steps beside SciPy's, with c = 1, one thread."""
     for name, pde, level in TIMED[::2]:
         problem = pde.discretize(level=level, degree=2)
         B = assembled(problem)
         for solver, make in SOLVERS.items():
-            setup, step, iterations, numbers = _timed(make, problem, B)
-            line = [name, level, problem.unknowns, solver, duration(setup), duration(step)]
-            print(row([*line, iterations, numbers]), flush=True)
-            found.append(
-                {"equation": name, "level": level, "solver": solver, "setup": setup}
-                | {"steps": step, "iterations": iterations, "numbers": numbers}
-            )
-    return found
+            begin = time.process_time()
+            product, M, numbers = make(problem, B)
+            setup = time.process_time() - begin
+            u = np.random.default_rng(0).standard_normal(problem.unknowns)
+            begin = time.process_time()
+            _, iterations = steps(product, M, u)
+            found = {"equation": name, "level": level, "solver": solver, "setup": setup}
+            found |= {"steps": time.process_time() - begin, "iterations": iterations}
+            yield {**found, "numbers": numbers}
 
 
 def assembled(problem: Problem) -> csr_matrix:
@@ -171,18 +167,6 @@ def assembled(problem: Problem) -> csr_matrix:
     A = problem.operator.to_dense()
     A[np.abs(A) <= 1e-13 * np.abs(A).max()] = 0.0
     return csr_matrix(eye_array(problem.unknowns) - csr_matrix(A))
-
-
-def _timed(
-    make: Callable[..., tuple[Any, Any, int]], problem: Problem, B: csr_matrix
-) -> tuple[float, float, int, int]:
-    """Return the seconds of set-up and of the steps, their iterations, and the numbers stored."""
-    begin = time.process_time()
-    product, M, numbers = make(problem, B)
-    setup = time.process_time() - begin
-    u, begin = np.random.default_rng(0).standard_normal(problem.unknowns), time.process_time()
-    _, iterations = steps(product, M, u)
-    return setup, time.process_time() - begin, iterations, numbers
 
 
 def steps(B: Any, M: Any, u: Any) -> tuple[Any, int]:
@@ -220,27 +204,17 @@ def _complete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
 SOLVERS = {"auto": _ours, "spilu(1e-3)": _incomplete, "splu": _complete}
 
 
-def print_device(device: str, most: int, only: str = "") -> list[dict[str, Any]]:
-    """Print the seconds of set-up and ten steps (I - A) u⁺ = u, and return the figures."""
-    places = ("cpu",) if device == "cpu" else ("cpu", device)
-    print(f"{STEPS} steps (I - A) u⁺ = u to {RTOL:g}; {bk.get_num_threads()} threads on the host")
-    names = ["equation", "level", "unknowns", "on", "set-up", "first steps", "steps"]
-    print(head([*names, "iterations", "apart"]))
-    found = []
+def on_places(device: str, most: int, only: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the seconds of set-up and the steps (I - A) u⁺ = u on the host and a device."""
     for name, pde, level in TIMED:
         if level > most or only not in name:
             continue
         states = []
-        for place in places:
+        for place in dict.fromkeys(("cpu", device)):
             own = _timed_on(pde, level, place)
             states.append(own.pop("state"))
             apart = float(np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0]))
-            own = {"equation": name, "level": level, "on": place} | own | {"apart": apart}
-            times = (duration(own[key]) for key in ("setup", "first", "steps"))
-            cells = [name, level, own["unknowns"], place, *times, own["iterations"]]
-            print(row([*cells, f"{apart:.0e}"]), flush=True)
-            found.append(own)
-    return found
+            yield {"equation": name, "level": level, "on": place} | own | {"apart": apart}
 
 
 def _timed_on(pde: PDE, level: int, place: str) -> dict[str, Any]:
@@ -252,11 +226,9 @@ def _timed_on(pde: PDE, level: int, place: str) -> dict[str, Any]:
     made: list[Any] = []
     wait = waiter(place)
     setup = seconds_of(lambda: made.append(preconditioners.make("auto", A, 1.0)), wait=wait)
-
-    def run() -> None:
-        made.append(steps(B, made[0], start))
-
-    first, *seconds = (seconds_of(run, wait=wait) for _ in range(ROUNDS))
+    first, *seconds = (
+        seconds_of(lambda: made.append(steps(B, made[0], start)), wait=wait) for _ in range(ROUNDS)
+    )
     u, iterations = made[-1]
     found = {"unknowns": problem.unknowns, "setup": setup, "first": first, "steps": min(seconds)}
     return {**found, "iterations": iterations, "state": to_host(u, "u")}

@@ -1,25 +1,23 @@
 """Iterations of GMRES with each preconditioner: ``python -m benchmarks.preconditioners``."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.special import erf
 
-from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux, Problem
+from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import preconditioners
 from benchmarks.core.options import parser_of
-from benchmarks.core.records import machine, save
-from benchmarks.core.tables import head, row
+from benchmarks.core.records import machine, recorded, save
 from benchmarks.hard_preconditioning import (
     MAX_ITERATIONS,
     RTOL,
+    on_places,
     print_counts,
-    print_device,
-    print_times,
     solved,
+    times,
 )
 
 X, Y, Z = (Axis(name, 0, 1) for name in "xyz")
@@ -109,10 +107,17 @@ NAMES = (
 )
 
 
-def iterations(problem: Problem, c: float, name: str) -> int | None:
-    """GMRES's iterations; None beyond 400."""
-    result = solved(problem, c, preconditioners.make(name, problem.operator, c))
-    return int(result.iterations) if result.converged else None
+def counts(most: int) -> Iterator[dict[str, Any]]:
+    """Yield GMRES's iterations with all preconditioners; None beyond the most."""
+    for pde, c, levels in CASES:
+        for level in (one for one in levels if one <= most):
+            problem = pde.discretize(level=level, degree=2)
+            A, found = problem.operator, {}
+            for name in NAMES:
+                result = solved(problem, c, preconditioners.make(name, A, c))
+                found[name] = int(result.iterations) if result.converged else None
+            case = {"equation": pde.name, "c": c, "level": level, "degree": 2}
+            yield {**case, "unknowns": problem.unknowns, "iterations": found}
 
 
 def main(words: list[str] | None = None) -> None:
@@ -123,31 +128,20 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="hard equations whose names have this")
     parser.add_argument("--peers", action="store_true", help="times beside SciPy's ILU and LU")
     options = parser.parse_args(words)
+    about: dict[str, Any] = {"rtol": RTOL}
     if options.device:
-        found = print_device(options.device, options.most, options.only)
-        save(options.json, {"machine": machine(options.device), "cases": found})
-        return
-    if options.hard or options.large or options.peers:
-        counts = options.hard or options.large
-        limits = options.most, options.only
-        found = print_counts(*limits, large=not options.hard) if counts else print_times()
-        save(options.json, {"rtol": RTOL, "cases": found})
-        return
-    print(f"GMRES(50), ‖b - A x‖ ≤ {RTOL:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
-    print(head(["equation", "c", "level", "unknowns", *NAMES]))
-    record: dict[str, Any] = {"rtol": RTOL, "restart": 50, "most": MAX_ITERATIONS}
-    record["cases"] = []
-    for pde, scale, levels in CASES:
-        for level in (one for one in levels if one <= options.most):
-            problem = pde.discretize(level=level, degree=2)
-            counts = {name: iterations(problem, scale, name) for name in NAMES}
-            found = {"equation": pde.name, "c": scale, "level": level, "degree": 2}
-            found |= {"unknowns": problem.unknowns, "iterations": counts}
-            record["cases"].append(found)
-            cells = [f"> {MAX_ITERATIONS}" if n is None else str(n) for n in counts.values()]
-            print(row([pde.name, scale, level, problem.unknowns, *cells]), flush=True)
-    save(options.json, record)
+        about = {"machine": machine(options.device)}
+        found = recorded(on_places(options.device, options.most, options.only))
+    elif options.hard or options.large:
+        found = print_counts(options.most, options.only, large=not options.hard)
+    elif options.peers:
+        found = recorded(times())
+    else:
+        print(f"GMRES(50), ‖b - A x‖ ≤ {RTOL:g} ‖b‖, b random, degree 2, sparse grid, I - c A")
+        about |= {"restart": 50, "most": MAX_ITERATIONS}
+        found = recorded(counts(options.most))
+    save(options.json, {**about, "cases": found})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from batchkron.distributed import choose_device, distribute
 from batchkron.distributed.exchanges.blocks import BlockExchange
 from batchkron.problems import LinearProblem, StepperSettings, make
 from batchkron.solvers import evolve
+from benchmarks.core.checks import on_host, relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
-from benchmarks.core.tables import duration, words
+from benchmarks.core.tables import words
 from benchmarks.core.timing import seconds_of
 from benchmarks.steps import Case, step_seconds
 
@@ -32,22 +33,17 @@ BLOCKS, FACTOR = 4096, 8  # of the batch list, whose blocks have FACTOR^3 unknow
 COMPARED = 6  # steps after which states are compared
 
 
-class Run(NamedTuple):
-    case: Case
-    tolerance: float = 1e-12  # of the states, relative to the largest entry
-
-
-def runs_of(quick: bool) -> Iterator[Run]:
-    """The runs, the most important first."""
+def runs_of(quick: bool) -> Iterator[tuple[Case, float]]:
+    """The runs, the most important first, and tolerances of states by their largest entries."""
     for level in (3, 4, 2) if quick else (8, 9, 7):
-        yield Run(Case("continuity-6d", level, "ssp-rk3"))
+        yield Case("continuity-6d", level, "ssp-rk3"), 1e-12
         # steps are chosen by norms, of which ranks sum parts
-        yield Run(Case("continuity-6d", level, "dormand-prince", rtol=1e-6), 1e-9)
-    yield Run(Case("list", 0, "ssp-rk3"))
+        yield Case("continuity-6d", level, "dormand-prince", rtol=1e-6), 1e-9
+    yield Case("list", 0, "ssp-rk3"), 1e-12
     # solves end at a tolerance
     level = 3 if quick else 6
-    yield Run(Case("diffusion-3d", level, "crank-nicolson", preconditioner="auto"), 1e-5)
-    yield Run(Case("continuity-3d", 4 if quick else 10, "ssp-rk3"))
+    yield Case("diffusion-3d", level, "crank-nicolson", preconditioner="auto"), 1e-5
+    yield Case("continuity-3d", 4 if quick else 10, "ssp-rk3"), 1e-12
 
 
 def list_problem(blocks: int) -> LinearProblem:
@@ -68,14 +64,6 @@ def problem_of(name: str, level: int, device: str, quick: bool) -> Any:
     if name == "list":
         return list_problem(64 if quick else BLOCKS).to(device)
     return make(name, level=level, degree=2).to(device)
-
-
-def bytes_of_product(part: Any) -> tuple[int, int]:
-    """The bytes that this rank sends for a product, counted and planned."""
-    op, x = part.operator, part.initial
-    traffic, before = op.communicator.traffic, op.communicator.traffic.bytes
-    op.apply(x)
-    return traffic.bytes - before, op.volume().own_bytes
 
 
 @contextmanager
@@ -115,13 +103,12 @@ def product_seconds(part: Any, comm: Any) -> float:
 
 def products(part: Any, comm: Any) -> dict[str, Any]:
     """What a product takes on ranks, and what it would without waiting for others."""
-    found: dict[str, Any] = {"product": product_seconds(part, comm)}
-    plan = part.operator._traffic_plan
-    found["busiest_multiply_adds"] = plan.multiply_adds
-    found["exchanges"] = part.operator.volume().exchanges
-    with silence(part.operator.communicator):
+    op = part.operator
+    seconds, volume = product_seconds(part, comm), op.volume()
+    with silence(op.communicator):
         alone = product_seconds(part, comm)
-    return {**found, "waiting": 1 - alone / found["product"]}
+    found = {"product": seconds, "busiest_multiply_adds": op._traffic_plan.multiply_adds}
+    return {**found, "exchanges": volume.exchanges, "waiting": 1 - alone / seconds}
 
 
 class Ranks:
@@ -137,35 +124,39 @@ class Ranks:
         self.counts = [count for count in range(1, size + 1) if size % count == 0]
         self.first = {n: self.all.Split(int(self.rank >= n), self.rank) for n in self.counts}
 
-    def measure(self, run: Run, whole: Any, count: int, expected: Any) -> dict[str, Any]:
+    def measure(
+        self, case: Case, tolerance: float, whole: Any, count: int, expected: Any
+    ) -> dict[str, Any]:
         """Return what the first ``count`` ranks take; ``expected``: one rank's state, or None."""
         comm = self.first[count]
         part = whole if count == 1 else distribute(whole, comm)
         found: dict[str, Any] = {"ranks": count}
         if count > 1:
-            counted, planned = bytes_of_product(part)
-            sent = comm.gather((counted, planned))
+            op = part.operator
+            traffic, before = op.communicator.traffic, op.communicator.traffic.bytes
+            op.apply(part.initial)
+            sent = comm.gather((traffic.bytes - before, op.volume().own_bytes))
             if self.rank == 0:
                 found["bytes"] = sum(one for one, _ in sent)
                 found["bytes_of_busiest"] = max(one for one, _ in sent)
                 found["bytes_right"] = all(one == other for one, other in sent)
             found |= products(part, comm)
-        case, dt = run.case, part.stepper.dt
+        dt = part.stepper.dt
         u = evolve(part, until=part.t0 + COMPARED * dt, dt=dt, **case.options).u
         found["state"] = part.gather(u, 0) if count > 1 else u
         if self.rank == 0:
-            state = found["state"]
-            found["state"] = state if self.device == "cpu" else state.get()
+            found["state"] = on_host(found["state"])
             if expected is not None:
-                difference = abs(found["state"] - expected).max() / abs(expected).max()
-                found["difference"] = float(difference)
-                found["state_right"] = found["difference"] <= run.tolerance
+                found["difference"] = relative_error(found["state"], expected)
+                found["state_right"] = found["difference"] <= tolerance
         found["step"] = step_seconds(part, case, 3, comm if count > 1 else None)
         return found
 
 
-def measure_run(ranks: Ranks, run: Run, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    case, begin = run.case, time.perf_counter()
+def measure_run(
+    ranks: Ranks, case: Case, tolerance: float, quick: bool, say: Callable[[str], None]
+) -> dict[str, Any]:
+    begin = time.perf_counter()
     whole = problem_of(case.problem, case.level, ranks.device, quick)
     found: dict[str, Any] = {"problem": case.problem, "level": case.level, "method": case.method}
     found |= {"rtol": case.rtol, "preconditioner": case.preconditioner}
@@ -173,14 +164,13 @@ def measure_run(ranks: Ranks, run: Run, quick: bool, say: Callable[[str], None])
     expected = None
     for count in ranks.counts:
         if ranks.rank < count:
-            one = ranks.measure(run, whole, count, expected)
+            one = ranks.measure(case, tolerance, whole, count, expected)
             state = one.pop("state")
             expected = state if count == 1 else expected
             found["on"].append(one)
             if ranks.rank == 0:
                 faster = f"{found['on'][0]['step'] / one['step']:.2f} x one"
-                times = f"a step {duration(one['step'])}, {faster}"
-                say(f"{case.label}, {found['unknowns']} unknowns: {times}, {words(one)}")
+                say(f"{case.label}, {found['unknowns']} unknowns: {faster}, {words(one)}")
         ranks.all.Barrier()
     return found
 
@@ -196,12 +186,12 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"{time.perf_counter() - begin:5.0f} s  {text}", flush=True)
 
-    for run in runs_of(given.quick):
-        if not any(part in run.case.label for part in given.only):
+    for case, tolerance in runs_of(given.quick):
+        if not any(part in case.label for part in given.only):
             continue
         if not ranks.all.bcast(time.perf_counter() - begin < given.seconds):
             break
-        results.append(measure_run(ranks, run, given.quick, say))
+        results.append(measure_run(ranks, case, tolerance, given.quick, say))
         if is_first:
             save(given.json, {**machine(given.device), "cases": results})
     right = all(
