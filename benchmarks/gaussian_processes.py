@@ -10,10 +10,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
 from itertools import product
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -35,14 +34,13 @@ TOLERANCE = {"float32": 1e-3, "float64": 1e-6}  # of losses: iterations enlarge 
 HIDDEN = (1000, 500, 50)  # widths of the network before the kernel
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A data set of Table 5: points, P^N, and the published ratios of SKI, SKIP and LOVE, 1 GPU."""
 
     points: int
     size: int
     dimensions: int
-    published: tuple[float, float, float] | None = None
+    published: tuple[float, ...] = ()
 
 
 CASES = {
@@ -61,18 +59,7 @@ CASES = {
 QUICK = {"quick 6^3": Case(150, 6, 3), "quick 8^2": Case(100, 8, 2)}
 
 
-@dataclass
-class Row:
-    """A case, the milliseconds of a step and the last loss of each way, and what to say of it."""
-
-    case: str
-    model: str
-    dtype: str
-    trained: int
-    published: dict[str, float]
-    milliseconds: dict[str, float] = field(default_factory=dict)
-    losses: dict[str, float] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
+Row = dict[str, Any]  # a case, the milliseconds of a step and the last loss of each way, remarks
 
 
 class Regression(gpytorch.models.ExactGP):  # type: ignore[misc]
@@ -173,46 +160,57 @@ def settings() -> ExitStack:
 
 
 def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Namespace) -> Row:
-    published = dict(zip(("SKI", "SKIP", "LOVE"), case.published or (), strict=False))
-    row = Row(name, model, dtype, round(TRAINED * case.points), published)
-    entries = row.trained * 4**case.dimensions
+    published = dict(zip(("SKI", "SKIP", "LOVE"), case.published, strict=False))
+    trained, losses, remarks = round(TRAINED * case.points), dict[str, float](), list[str]()
+    entries = trained * 4**case.dimensions
     trainings: dict[str, Training] = {}
     seconds: dict[str, list[float]] = {}
     for way in WAYS:
         if way != "interpolated" and entries > MAX_ENTRIES[options.device]:
-            row.remarks.append(f"{way}: an interpolation matrix of {entries:.1e} entries")
+            remarks.append(f"{way}: an interpolation matrix of {entries:.1e} entries")
             continue
         try:
             training = Training(case, model, way, options, getattr(torch, dtype))
-            row.losses[way] = training.step()[1]
+            losses[way] = training.step()[1]
         except (RuntimeError, MemoryError) as error:  # out of memory: named and left out
-            row.remarks.append(f"{way}: {type(error).__name__}")
+            remarks.append(f"{way}: {type(error).__name__}")
             continue
         trainings[way], seconds[way] = training, []
     ways = list(trainings)
     for turn in range(options.epochs - 1):
         for k in range(len(ways)):
             way = ways[(turn + k) % len(ways)]
-            elapsed, row.losses[way] = trainings[way].step()
+            elapsed, losses[way] = trainings[way].step()
             seconds[way].append(elapsed)
-    row.milliseconds = {way: 1e3 * time for way, time in medians(seconds).items()}
-    row.remarks += remarks(row)
-    return row
+    times = {way: 1e3 * time for way, time in medians(seconds).items()}
+    row = {"case": name, "model": model, "dtype": dtype, "trained": trained}
+    row |= {"published": published, "milliseconds": times, "losses": losses}
+    return {**row, "remarks": remarks + comparisons(row)}
 
 
-def remarks(row: Row) -> list[str]:
-    said = []
-    theirs = row.milliseconds.get("GPyTorch")
+def comparisons(row: Row) -> list[str]:
+    said, times, losses = [], row["milliseconds"], row["losses"]
     for way in ("product", "interpolated", "bound"):
-        if theirs is not None and way in row.milliseconds:
-            said.append(f"GPyTorch / {way}: {theirs / row.milliseconds[way]:.2f}")
-    expected = row.losses.get("GPyTorch")
+        if "GPyTorch" in times and way in times:
+            said.append(f"GPyTorch / {way}: {times['GPyTorch'] / times[way]:.2f}")
     for way in ("product", "interpolated"):
-        if expected is not None and way in row.losses:
-            difference = abs(row.losses[way] - expected) / max(abs(expected), 1e-3)
-            if not difference <= TOLERANCE[row.dtype]:
+        if "GPyTorch" in losses and way in losses:
+            expected = losses["GPyTorch"]
+            difference = abs(losses[way] - expected) / max(abs(expected), 1e-3)
+            if not difference <= TOLERANCE[row["dtype"]]:
                 said.append(f"{way}: the loss differs by {difference:.1e}")
     return said
+
+
+def add_dtypes_and_epochs(parser: argparse.ArgumentParser, epochs: int) -> None:
+    def count(text: str) -> int:
+        if int(text) < 2:
+            raise argparse.ArgumentTypeError("must be 2 or more: the first step is not timed")
+        return int(text)
+
+    parser.add_argument("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
+    about = "steps; the first is not timed"
+    parser.add_argument("--epochs", type=count, default=epochs, help=about)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -220,18 +218,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--cases", nargs="+", choices=[*CASES, *QUICK], default=list(CASES))
     add("--models", nargs="+", choices=["SKI", "LOVE"], default=["SKI"])
-    add("--dtypes", nargs="+", choices=["float32", "float64"], default=["float32"])
-    add("--epochs", type=int, default=10, help="steps; the first is not timed")
+    add_dtypes_and_epochs(parser, 10)
     options = parser.parse_args(arguments)
-    if options.epochs < 2:
-        parser.error("--epochs must be 2 or more: the first step is not timed")
     chosen = {**CASES, **QUICK}
     names = list(QUICK) if options.quick else options.cases
     print(f"torch {torch.__version__}, GPyTorch {gpytorch.__version__} on {options.device}")
     print("SKIP: the paper's program runs SKI unchanged, so its column is beside SKI's")
     about = {"machine": machine(options.device), "device": options.device}
     cells = product(names, options.models, options.dtypes)
-    measured = (asdict(measure(cell[0], chosen[cell[0]], *cell[1:], options)) for cell in cells)
+    measured = (measure(name, chosen[name], *how, options) for name, *how in cells)
     with warnings.catch_warnings(), settings():
         warnings.simplefilter("ignore")  # of GPyTorch: iterations end before they converge
         rows = recorded(measured, options.json, about, "rows")

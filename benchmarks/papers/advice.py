@@ -9,9 +9,8 @@ import math
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -28,6 +27,7 @@ from batchkron.kronecker_sparse.costs import (
 )
 from batchkron.spec.kron_sparse import Pattern
 from benchmarks.core.options import parser_of
+from benchmarks.core.tables import groups
 
 GPU_BATCH = 25_088  # vectors of the part "kronecker-sparse" of benchmarks.gpu
 NAMES: dict[str, Way] = {
@@ -46,24 +46,19 @@ TOLERATED = 0.1  # logarithm of a ratio of times from which a cell counts less
 Predictions = dict[Way, float]
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """The times of one product, in seconds; in ``stopped`` of ways that were given up as slower."""
 
     pattern: Pattern
     batch: int
     dtype: str
     layout: str
-    seconds: Mapping[Way, float]
-    stopped: Mapping[Way, float] = field(default_factory=dict)
+    seconds: dict[Way, float]
+    stopped: dict[Way, float] = {}  # noqa: RUF012
 
     @property
     def group(self) -> str:
         return f"{self.dtype} {self.layout}"
-
-    @property
-    def itemsize(self) -> int:
-        return int(np.dtype(self.dtype).itemsize)
 
 
 def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
@@ -110,7 +105,7 @@ def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | No
     own = [cell for cell in cells if way in cell.seconds]
     if not own:
         return None
-    works = [work_of(way, cell.pattern, cell.batch, cell.itemsize) for cell in own]
+    works = [work_of(way, cell.pattern, cell.batch, np.dtype(cell.dtype).itemsize) for cell in own]
     times = np.array([cell.seconds[way] for cell in own])
     parts = np.array([(1.0, *work) for work in works])
     limits = _limits(parts, times, STARTS[device][way])
@@ -134,26 +129,23 @@ def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | No
         found = least_squares(missed, begin, bounds=bounds[:2], loss="soft_l1", f_scale=TOLERATED)
         if best is None or found.cost < best.cost:
             best = found
-    assert best is not None
     return Rates(*(float(f"{value:.3g}") for value in rates(best.x)))
 
 
 def fitted(cells: Sequence[Measured], machine: str, device: str) -> CostTable:
     table: dict[str, dict[str, Rates]] = {}
-    for group in dict.fromkeys(cell.group for cell in cells):
-        own = [cell for cell in cells if cell.group == group]
+    for group, own in groups(cells, lambda cell: cell.group).items():
         rates = {way: fitted_rates(way, own, device) for way in WAYS}
-        found = {way: one for way, one in rates.items() if one is not None}
-        if len(found) == len(WAYS):
-            table[group] = found
+        if None not in rates.values():
+            table[group] = rates
     return CostTable(machine, table)
 
 
 def predicted(table: CostTable, cell: Measured, device: str) -> Predictions:
-    rates = table.rates.get(cell.group)
+    rates, size = table.rates.get(cell.group), np.dtype(cell.dtype).itemsize
     if rates is None:
         return {}
-    return predicted_seconds(rates, cell.pattern, cell.batch, cell.itemsize, cell.layout, device)
+    return predicted_seconds(rates, cell.pattern, cell.batch, size, cell.layout, device)
 
 
 def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) -> tuple[int, int]:
@@ -170,30 +162,26 @@ def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) ->
 
 def held_out(cells: Sequence[Measured], device: str) -> Iterator[tuple[Measured, Predictions]]:
     """Each cell, and its times by a table to which no cell of its pattern contributed."""
-    for pattern in dict.fromkeys(cell.pattern for cell in cells):
+    for pattern, own in groups(cells, lambda cell: cell.pattern).items():
         table = fitted([cell for cell in cells if cell.pattern != pattern], "", device)
-        yield from (
-            (cell, predicted(table, cell, device)) for cell in cells if cell.pattern == pattern
-        )
+        yield from ((cell, predicted(table, cell, device)) for cell in own)
 
 
 def summary(cells: Sequence[Measured], table: CostTable, device: str) -> Iterator[str]:
     own = [(cell, predicted(table, cell, device)) for cell in cells]
-    others = list(held_out(cells, device))
-    for pairs, what in ((own, "fitted"), (others, "pattern held out")):
+    for pairs, what in ((own, "fitted"), (list(held_out(cells, device)), "pattern held out")):
         for ways in (("batchkron", "dense"), WAYS):
             right, count = named(pairs, ways)  # type: ignore[arg-type]
             share = f"{right / count:.1%}" if count else "none"
             yield f"{what}: the faster one of {', '.join(ways)} in {right} of {count}, {share}"
         for way in WAYS:
             missed = [
-                math.log(times[way] / cell.seconds[way])
+                math.log(times[way] / cell.seconds[way]) ** 2
                 for cell, times in pairs
                 if way in cell.seconds and way in times
             ]
             if missed:
-                root = math.sqrt(statistics.fmean(one * one for one in missed))
-                factor = math.exp(root)
+                factor = math.exp(math.sqrt(statistics.fmean(missed)))
                 yield f"{what}: {way} within a factor of {factor:.2f}, root mean square"
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,9 @@ class CpuProducts:
         described, threads = machine(), bk.get_num_threads()
         kernels = compile_kernels()
         rates = traffic_rates(kernels, FILL_BYTES, threads, 3)
-        self.ceilings = {
-            "bandwidth": max(rate for name, rate in rates.items() if name.startswith("fill")),
-            "peak": multiply_add_rate(kernels, "float32", threads, 3),
-        }
+        fill = max(rate for name, rate in rates.items() if name.startswith("fill"))
+        peak = multiply_add_rate(kernels, "float32", threads, 3)
+        self.ceilings = {"bandwidth": fill, "peak": peak}
         self.machine = {**described, "device": described["processor"], "threads": threads}
 
     def memory(self) -> int:
@@ -121,20 +121,16 @@ def measure(products: Any, report: dict[str, Any], seconds: float) -> Iterator[s
     begun, rng = time.perf_counter(), np.random.default_rng(1)
     cells = report.setdefault("cells", {})
     for size in sizes():
-        name = "{} {}".format(*size)
+        name, text = "{} {}".format(*size), "M = {}, N = {}".format(*size)
         if name in cells or time.perf_counter() - begun > seconds:
             continue
         if 1.2 * bytes_of(size) > products.memory():
-            yield f"M = {size[0]}, N = {size[1]}: not measured, it does not fit in memory"
+            yield f"{text}: not measured, it does not fit in memory"
             continue
         call, is_right = products.product(size, rng)
         call()
-        if not is_right():
-            cells[name] = None
-            yield f"M = {size[0]}, N = {size[1]}: wrong result"
-            continue
-        cells[name] = products.seconds(call)
-        yield f"M = {size[0]}, N = {size[1]}: {cells[name]:.3g} s"
+        cells[name] = products.seconds(call) if is_right() else None
+        yield f"{text}: wrong result" if cells[name] is None else f"{text}: {cells[name]:.3g} s"
 
 
 def time_of(report: Mapping[str, Any], size: Size) -> float | None:
@@ -153,7 +149,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
             share = 100 * rate / report["ceilings"]["bandwidth"]
             flops = (size[0] * size[1]) ** 2 / seconds
             ours = [f"{share:.0f}", f"{seconds:.3g}", f"{flops / 1e9:.4g}", f"{rate / 1e12:.3g}"]
-        pairs = [text for pair in zip(theirs, ours, strict=False) for text in pair]
+        pairs = chain(*zip(theirs, ours, strict=False))
         yield row([f"M = {size[0]}, N = {size[1]}", *pairs, ours[3]])
 
 

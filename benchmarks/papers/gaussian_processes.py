@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import gpytorch
@@ -21,7 +21,16 @@ from gpytorch.utils.grid import create_grid
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import earlier, machine, save
 from benchmarks.core.tables import head, row
-from benchmarks.gaussian_processes import CASES, QUICK, WAYS, Case, Training, measure, settings
+from benchmarks.gaussian_processes import (
+    CASES,
+    QUICK,
+    WAYS,
+    Case,
+    Training,
+    add_dtypes_and_epochs,
+    measure,
+    settings,
+)
 from benchmarks.torch_layers import synchronize
 
 MODELS = ("SKI", "LOVE")
@@ -171,25 +180,22 @@ def measure_missing(
     report: dict[str, Any], chosen: Mapping[str, Case], options: argparse.Namespace
 ) -> Iterator[str]:
     begun = time.perf_counter()
-    for name, case in chosen.items():
-        for model in MODELS:
-            for dtype in options.dtypes:
-                key = f"{name} {model} {dtype}"
-                if key in report["cells"]:
-                    continue
-                if time.perf_counter() - begun > options.seconds:
-                    yield f"{key}: not begun after {options.seconds:g} s; run it again"
-                    return
-                started = time.perf_counter()
-                free(options.device)
-                with settings():
-                    trained = measure(name, case, model, dtype, options)
-                cell = asdict(trained)
-                if model == "LOVE":
-                    cell["predictions"] = predictions(case, trained.trained, dtype, options)
-                report["cells"][key] = cell
-                taken = time.perf_counter() - started
-                yield f"{key}: {taken:.0f} s; {'; '.join(trained.remarks)}"
+    for name, model, dtype in product(chosen, MODELS, options.dtypes):
+        key, case = f"{name} {model} {dtype}", chosen[name]
+        if key in report["cells"]:
+            continue
+        if time.perf_counter() - begun > options.seconds:
+            yield f"{key}: not begun after {options.seconds:g} s; run it again"
+            return
+        started = time.perf_counter()
+        free(options.device)
+        with settings():
+            cell = measure(name, case, model, dtype, options)
+        if model == "LOVE":
+            cell["predictions"] = predictions(case, cell["trained"], dtype, options)
+        report["cells"][key] = cell
+        taken = time.perf_counter() - started
+        yield f"{key}: {taken:.0f} s; {'; '.join(cell['remarks'])}"
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -199,23 +205,16 @@ def number(value: float | None, digits: int = 3) -> str:
 def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
     columns = ["data set, grid", "points", "model", *(f"{way}, ms" for way in WAYS)]
     yield head([*columns, "published factor", "product", "bound", "interpolated"])
-    for name in names:
-        for model in ("SKI", "SKIP", "LOVE"):
-            source = "SKI" if model == "SKIP" else model
-            cell = report["cells"].get(f"{name} {source} {dtype}")
-            if cell is None:
-                continue
-            times = cell["milliseconds"]
-            factors = {
-                way: times["GPyTorch"] / times[way]
-                for way in WAYS
-                if "GPyTorch" in times and way in times
-            }
-            texts = [name, str(cell["trained"]), model]
-            texts += [number(times.get(way)) for way in WAYS]
-            texts += [number(cell["published"].get(model))]
-            texts += [number(factors.get(way)) for way in ("product", "bound", "interpolated")]
-            yield row(texts)
+    for name, model in product(names, ("SKI", "SKIP", "LOVE")):
+        cell = report["cells"].get(f"{name} {'SKI' if model == 'SKIP' else model} {dtype}")
+        if cell is None:
+            continue
+        times = cell["milliseconds"]
+        base = times.get("GPyTorch", math.nan)
+        factors = [base / times.get(way, math.nan) for way in ("product", "bound", "interpolated")]
+        published = cell["published"].get(model)
+        numbers = map(number, [*(times.get(way) for way in WAYS), published, *factors])
+        yield row([name, cell["trained"], model, *numbers])
 
 
 def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
@@ -226,30 +225,21 @@ def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str
         cell = report["cells"].get(f"{name} LOVE {dtype}")
         if cell is None:
             continue
-        found, texts = cell["predictions"], [name, str(cell["trained"])]
+        found, texts = cell["predictions"], [name, cell["trained"]]
         for what in ("first", "next"):
             texts += [found[way].get("failed") or number(found[way][what]) for way in PREDICTED]
-        for way in PREDICTED:
-            taken = found[way].get("bytes")
-            texts.append(number(None if taken is None else taken / 2**20))
+        taken = (found[way].get("bytes") for way in PREDICTED)
+        texts += [number(None if one is None else one / 2**20) for one in taken]
         # Files of earlier runs have one number, relative to the variance itself.
         apart = found.get("differences", {})
-        texts += [number(apart.get(what), 2) for what in ("mean", "deviation")]
-        yield row(texts)
-
-
-def parser() -> argparse.ArgumentParser:
-    found = parser_of(__doc__, "device", "json", "quick", "seconds", device=None, seconds=240.0)
-    found.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
-    found.add_argument("--dtypes", nargs="+", choices=("float32", "float64"), default=["float32"])
-    found.add_argument("--epochs", type=int, default=5, help="steps; the first is not timed")
-    return found
+        yield row([*texts, *(number(apart.get(what), 2) for what in ("mean", "deviation"))])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-    if options.epochs < 2:
-        parser().error("--epochs must be 2 or more: the first step is not timed")
+    parser = parser_of(__doc__, "device", "json", "quick", "seconds", device=None, seconds=240.0)
+    parser.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
+    add_dtypes_and_epochs(parser, 5)
+    options = parser.parse_args(arguments)
     chosen = QUICK if options.quick else {name: CASES[name] for name in options.cases}
     here = machine(options.device) if options.device else {}
     kept = earlier(options.json, here, *(("device", "processor") if here else ()))
@@ -263,12 +253,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 save(options.json, report)
     if not report["cells"]:
         sys.exit("nothing was measured: give --device, or a file by --json")
-    names = list(chosen)
     for dtype in options.dtypes:
         print(f"\n{dtype}: a training step\n")
-        print("\n".join(steps_table(report, dtype, names)))
+        print("\n".join(steps_table(report, dtype, list(chosen))))
         print(f"\n{dtype}: predictions with variances (LOVE)\n")
-        print("\n".join(predictions_table(report, dtype, names)))
+        print("\n".join(predictions_table(report, dtype, list(chosen))))
     remarks = [text for cell in report["cells"].values() for text in cell["remarks"]]
     return int(any("differs" in text for text in remarks))
 

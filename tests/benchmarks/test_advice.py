@@ -122,7 +122,7 @@ def test_later_files_are_for_other_dtypes():
 
 def test_the_command_writes_a_table(tmp_path, monkeypatch, capsys):
     rows = [
-        {**vars(cell), "pattern": list(cell.pattern), "seconds": dict(cell.seconds)}
+        {**cell._asdict(), "pattern": list(cell.pattern), "seconds": dict(cell.seconds)}
         for cell in cells()
     ]
     path = tmp_path / "card.json"
