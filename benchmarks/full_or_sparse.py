@@ -6,10 +6,10 @@ of the last state, relative and root mean square over random points of the box.
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from batchkron.problems import PDE, Axis, Mixed, Problem, div, gallery, make, po
 from batchkron.solvers import Adapt, evolve
 from benchmarks.core.options import parser_of
 from benchmarks.core.plots import figures, save_figure
-from benchmarks.core.records import ROOT, machine, save, save_text
-from benchmarks.core.tables import duration, head, row, table
+from benchmarks.core.records import ROOT, machine, recorded, save_text
+from benchmarks.core.tables import duration, groups, table
 
 DEGREE = 2
 METHOD: Literal["rk4"] = "rk4"
@@ -71,8 +71,7 @@ what that saves.
 Values = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A problem, its solution at the end, and the runs on each kind of grid.
 
     ``make(level, grid)`` discretizes; ``exact(until)`` makes a function of points (m, axes) that
@@ -159,120 +158,74 @@ def landau(name: str, amplitude: float) -> Callable[[float], Callable[[Values], 
 
 CASES = (
     Case(
-        "continuity-3d",
-        "a wave along each of three axes, carried along, with a source",
-        0.5,
-        lambda level, grid: make("continuity-3d", level, DEGREE, grid),
-        continuity,
+        *("continuity-3d", "a wave along each of three axes, carried along, with a source", 0.5),
+        *(lambda level, grid: make("continuity-3d", level, DEGREE, grid), continuity),
         {"full": (2, 3, 4, 5), "sparse": (4, 5, 6, 7, 8), "adaptive": (0.1, 0.03, 0.01)},
-        3,
-        8,
+        *(3, 8),
     ),
     Case(
-        "Landau 1x2v",
-        "a wave of amplitude 0.1 in a plasma, one position and two velocities",
-        2.0,
-        lambda level, grid: make("landau-1x2v", level, DEGREE, grid, amplitude=0.1),
+        *("Landau 1x2v", "a wave of amplitude 0.1 in a plasma, one position and two velocities"),
+        *(2.0, lambda level, grid: make("landau-1x2v", level, DEGREE, grid, amplitude=0.1)),
         landau("landau-1x2v", 0.1),
         {
-            "full": (2, 3, 4),
-            "sparse": (3, 4, 5, 6),
-            "mixed": ((2, 3, 3), (2, 4, 4), (3, 5, 5)),
-            "adaptive": (3e-2, 1e-2, 3e-3),
+            **{"full": (2, 3, 4), "sparse": (3, 4, 5, 6)},
+            **{"mixed": ((2, 3, 3), (2, 4, 4), (3, 5, 5)), "adaptive": (3e-2, 1e-2, 3e-3)},
         },
-        3,
-        6,
-        (["x"], ["v1", "v2"]),
+        *(3, 6, (["x"], ["v1", "v2"])),
     ),
     Case(
-        "Landau 2x2v",
-        "waves of amplitude 0.01 in a plasma, two positions and two velocities",
-        1.0,
-        lambda level, grid: make("landau-2x2v", level, DEGREE, grid, amplitude=1e-2),
+        *("Landau 2x2v", "waves of amplitude 0.01 in a plasma, two positions and two velocities"),
+        *(1.0, lambda level, grid: make("landau-2x2v", level, DEGREE, grid, amplitude=1e-2)),
         landau("landau-2x2v", 1e-2),
         {
-            "full": ((1, 1, 2, 2), (1, 1, 3, 3), (1, 1, 4, 4)),
-            "sparse": (3, 4, 5),
-            "mixed": ((1, 1, 3, 3), (1, 1, 4, 4), (2, 2, 5, 5)),
-            "adaptive": (3e-2, 1e-2, 3e-3),
+            **{"full": ((1, 1, 2, 2), (1, 1, 3, 3), (1, 1, 4, 4)), "sparse": (3, 4, 5)},
+            **{"mixed": ((1, 1, 3, 3), (1, 1, 4, 4), (2, 2, 5, 5)), "adaptive": (3e-2, 1e-2, 3e-3)},
         },
-        3,
-        5,
-        (["x", "y"], ["v1", "v2"]),
+        *(3, 5, (["x", "y"], ["v1", "v2"])),
     ),
     Case(
-        "Burgers",
-        "a wave across two axes that steepens, before its shock",
-        0.25,
-        burgers,
-        characteristics,
+        *("Burgers", "a wave across two axes that steepens, before its shock", 0.25),
+        *(burgers, characteristics),
         {"full": (2, 3, 4, 5, 6), "sparse": (4, 5, 6, 7, 8), "adaptive": (0.03, 0.01, 3e-3)},
-        3,
-        8,
+        *(3, 8),
     ),
 )
 
 
-def runs_of(case: Case, kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """Run a case on its grids, and print a row for each run."""
+def runs_of(case: Case) -> Iterator[dict[str, Any]]:
+    """Run a case on its grids."""
     rng, exact = np.random.default_rng(1), case.exact(case.until)
     axes = case.make(1, "sparse").axes
     points = rng.uniform([a.lower for a in axes], [a.upper for a in axes], (POINTS, len(axes)))
-    known, found = exact(points), []
-    for kind in kinds:
-        for setting in case.runs.get(kind, ()):
-            grids = {"full": "full", "mixed": Mixed(*case.groups) if case.groups else None}
-            level = case.start if kind == "adaptive" else setting
-            problem = case.make(level, grids.get(kind, "sparse"))
-            rule: dict[str, Any] = {"method": METHOD}
-            if kind == "adaptive":
-                rule["adapt"] = Adapt(setting, every=5, max_level=case.finest)
-            evolve(problem, until=problem.stepper.dt, method=METHOD)  # plans, memory
-            begin = time.perf_counter()
-            result = evolve(problem, until=case.until, raise_on_failure=True, **rule)
-            seconds = time.perf_counter() - begin
-            last = result.problem if kind == "adaptive" else problem
-            difference = last.evaluate(result.u, points) - known
-            one = {
-                "case": case.name,
-                "grid": kind,
-                "setting": setting,
-                "unknowns": last.unknowns,
-                "steps": result.steps,
-                "seconds": seconds,
-                "error": float(np.linalg.norm(difference) / np.linalg.norm(known)),
-            }
-            found.append(one)
-            print(row(texts_of(one)), flush=True)
-    return found
-
-
-def texts_of(run: Mapping[str, Any]) -> list[object]:
-    """Return the row of a run in the table of all."""
-    known = [run[key] for key in ("case", "grid", "setting", "unknowns", "steps")]
-    return [*known, duration(run["seconds"]), f"{run['error']:.1e}"]
-
-
-def fastest(runs: Sequence[Mapping[str, Any]], kind: str, target: float) -> float | None:
-    """Return the seconds of the fastest run of a kind with at most an error, None without any."""
-    times = [one["seconds"] for one in runs if one["grid"] == kind and one["error"] <= target]
-    return min(times, default=None)
+    known = exact(points)
+    settings = [(kind, one) for kind in COLORS for one in case.runs.get(kind, ())]
+    for kind, setting in settings:
+        grids = {"full": "full", "mixed": Mixed(*case.groups) if case.groups else None}
+        level = case.start if kind == "adaptive" else setting
+        problem = case.make(level, grids.get(kind, "sparse"))
+        rule: dict[str, Any] = {"method": METHOD}
+        if kind == "adaptive":
+            rule["adapt"] = Adapt(setting, every=5, max_level=case.finest)
+        evolve(problem, until=problem.stepper.dt, method=METHOD)  # plans, memory
+        begin = time.perf_counter()
+        result = evolve(problem, until=case.until, raise_on_failure=True, **rule)
+        seconds = time.perf_counter() - begin
+        last = result.problem if kind == "adaptive" else problem
+        error = np.linalg.norm(last.evaluate(result.u, points) - known) / np.linalg.norm(known)
+        one = {"case": case.name, "grid": kind, "setting": setting, "unknowns": last.unknowns}
+        yield one | {"steps": result.steps, "seconds": seconds, "error": float(error)}
 
 
 def comparison(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return a row for each case and error that the full grid and another reach."""
     rows = []
-    for name in dict.fromkeys(one["case"] for one in runs):
-        own = [one for one in runs if one["case"] == name]
-        for target in TARGETS:
-            times = {kind: fastest(own, kind, target) for kind in COLORS}
-            known = {kind: seconds for kind, seconds in times.items() if seconds is not None}
-            if "full" not in known or len(known) < 2:
-                continue
+    for (name, own), target in product(groups(runs, lambda one: one["case"]).items(), TARGETS):
+        reached = groups((one for one in own if one["error"] <= target), lambda one: one["grid"])
+        known = {kind: min(one["seconds"] for one in found) for kind, found in reached.items()}
+        if "full" in known and len(known) > 1:
             best = min(known, key=lambda kind: known[kind])
-            others = [seconds for kind, seconds in known.items() if kind != "full"]
-            ratio = known["full"] / min(others)
-            texts = [duration(times[kind]) for kind in COLORS]
+            ratio = known["full"] / min(time for kind, time in known.items() if kind != "full")
+            texts = [duration(known.get(kind)) for kind in COLORS]
             rows.append([name, f"{target:.0e}", *texts, best, f"{ratio:.2g}"])
     return rows
 
@@ -302,6 +255,10 @@ def page(record: Mapping[str, Any]) -> str:
     """Return the page with the tables of a record."""
     rows = comparison(record["runs"])
     wins = [f"{name} at {target}" for name, target, *_, best, _ in rows if best == "full"]
+    every = [
+        [*list(run.values())[:5], duration(run["seconds"]), f"{run['error']:.1e}"]
+        for run in record["runs"]
+    ]
     return TEXT.format(
         degree=DEGREE,
         method=METHOD,
@@ -310,7 +267,7 @@ def page(record: Mapping[str, Any]) -> str:
         cases="\n".join(f"- {c.name}: {c.text}, until t = {c.until:g}." for c in CASES),
         comparison=table(COMPARED, rows),
         wins="; ".join(wins) or "none of these",
-        runs=table(MEASURED, map(texts_of, record["runs"])),
+        runs=table(MEASURED, every),
     ).strip()
 
 
@@ -323,23 +280,19 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     if options.threads:
         batchkron.set_num_threads(options.threads)
-    print(head(MEASURED))
-    runs: list[dict[str, Any]] = []
-    for case in CASES:
-        if options.only and case.name not in options.only:
-            continue
-        if options.quick:
-            least = {kind: given[:1] for kind, given in case.runs.items()}
-            case = Case(**{**vars(case), "runs": least, "until": case.until / 20})
-        runs += runs_of(case, list(COLORS))
-    record = {"machine": machine(), "threads": batchkron.get_num_threads(), "runs": runs}
+    cases = [case for case in CASES if not options.only or case.name in options.only]
+    if options.quick:
+        least = [{kind: given[:1] for kind, given in case.runs.items()} for case in cases]
+        pairs = zip(cases, least, strict=True)
+        cases = [case._replace(runs=runs, until=case.until / 20) for case, runs in pairs]
+    about = {"machine": machine(), "threads": batchkron.get_num_threads()}
+    runs = recorded((run for case in cases for run in runs_of(case)), options.json, about, "runs")
     print("\n" + table(COMPARED, comparison(runs)))
-    save(options.json, record)
     if options.plot:
         draw(options.plot, runs)
     if options.page:
         draw(PICTURE, runs)
-        save_text(PAGE, page(record))
+        save_text(PAGE, page({**about, "runs": runs}))
     return 0
 
 
