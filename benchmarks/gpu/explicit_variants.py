@@ -63,27 +63,25 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
     expected = cupy.kron(*halves)
     common = {"case": squares(*sizes).name, "dtype": dtype, "written": written}
 
-    def record(family: str, variant: Any, microseconds: float) -> dict[str, Any]:
-        moved = written if family == "driver" else explicit_traffic(sizes, dtype)
-        own = {"family": family, "variant": str(variant), "microseconds": microseconds}
-        return common | own | {"terabytes_per_second": moved / microseconds / 1e6}
+    def record(family: str, variant: Any, calls: Any, moved: int) -> dict[str, Any]:
+        time = timed(calls)
+        own = {"family": family, "variant": str(variant), "microseconds": time}
+        return common | own | {"terabytes_per_second": moved / time / 1e6}
 
     for name, work in (("fill", filled), ("copy", copied)):
-        calls = [partial(work, out) for out in outs]
-        yield record("driver", name, timed(calls))
-    for family, variants in WAYS:
-        for variant in variants:
-            if not has_kernel(sizes, dtype, outs[-1], family, variant):
-                continue
-            a, b, *inner = in_order(matrices)
-            how = device, family, variant, *inner
-            calls = [partial(write_product, a, b, out, *how) for out in outs]
-            outs[-1].fill(cupy.nan)
-            calls[-1]()
-            if not bool((outs[-1] == expected).all()):
-                yield common | {"family": family.name, "variant": str(variant), "wrong": True}
-                continue
-            yield record(family.name, variant, timed(calls))
+        yield record("driver", name, [partial(work, out) for out in outs], written)
+    a, b, *inner = in_order(matrices)
+    for family, variant in ((one, variant) for one, variants in WAYS for variant in variants):
+        if not has_kernel(sizes, dtype, outs[-1], family, variant):
+            continue
+        how = device, family, variant, *inner
+        calls = [partial(write_product, a, b, out, *how) for out in outs]
+        outs[-1].fill(cupy.nan)
+        calls[-1]()
+        if not bool((outs[-1] == expected).all()):
+            yield common | {"family": family.name, "variant": str(variant), "wrong": True}
+            continue
+        yield record(family.name, variant, calls, explicit_traffic(sizes, dtype))
 
 
 def filled(out: Any) -> None:

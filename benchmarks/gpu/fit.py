@@ -64,12 +64,9 @@ class MeasuredKernel(NamedTuple):
 
 def read(path: Path) -> tuple[str, DeviceLimits, list[MeasuredKernel]]:
     content = json.loads(path.read_text())
-    made = (MeasuredKernel(*row) for row in content["kernels"])
     kernels = [
-        one._replace(
-            inputs=tuple(one.inputs), outputs=tuple(one.outputs), variant=tuple(one.variant)
-        )
-        for one in made
+        MeasuredKernel(*(tuple(one) if isinstance(one, list) else one for one in row))
+        for row in content["kernels"]
     ]
     return content["device"], DeviceLimits(*content["limits"]), kernels
 
@@ -104,8 +101,6 @@ def families_of(measured: Sequence[MeasuredKernel]) -> list[str]:
 def fit_family(name: str, limits: DeviceLimits, measured: Sequence[MeasuredKernel]) -> Fitted:
     family = FAMILY_OF[name]
     kernels = [one for one in measured if one.family == name]
-    if not kernels:
-        raise click.ClickException(f"none of the measured kernels is of the family {name}")
     work = stacked(
         [family.work(one.run, family.variant_type(one.variant), limits) for one in kernels]
     )

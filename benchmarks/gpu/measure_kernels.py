@@ -114,21 +114,16 @@ def drawn(count: int, rng: random.Random) -> list[tuple[Kernel, bool]]:
     return found
 
 
-def timed(kernel: Kernel, code: CompiledKernel, device: int) -> float:
+def measured(kernel: Kernel, chosen: bool, code: CompiledKernel, device: int) -> MeasuredKernel:
     run = kernel.work
     spec = KronSpec(run.inputs, run.outputs, run.L, run.R, run.dtype)
     host = random_factors(spec)
     factors = place(host)
     loaded = LoadedKernels({kernel.program: code}, host, device)
-    vectors = run.L * run.R
-    trial = Trial(vectors * math.prod(run.inputs), kernel.work.results, run.dtype)
-    return trial.measure(
+    trial = Trial(run.L * run.R * math.prod(run.inputs), run.results, run.dtype)
+    microseconds = trial.measure(
         lambda: prepared_call(spec, device, (kernel,), factors, loaded.load), math.inf
     )
-
-
-def measured(kernel: Kernel, chosen: bool, microseconds: float) -> MeasuredKernel:
-    run = kernel.work
     what = run.inputs, run.outputs, run.L, run.R, run.dtype.name, run.products, run.constant
     variant = tuple(kernel.variant)
     return MeasuredKernel(kernel.family.name, *what, variant, chosen, round(microseconds, 3))
@@ -153,7 +148,7 @@ def main(output: Path, seconds: float, seed: int) -> None:
                 break
             kernel, own = futures[future]
             try:
-                found.append(measured(kernel, own, timed(kernel, future.result(), device)))
+                found.append(measured(kernel, own, future.result(), device))
             except RejectedError as error:
                 failures[str(error)[:80]] = failures.get(str(error)[:80], 0) + 1
             if len(found) % 100 == 0:

@@ -8,11 +8,11 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -57,8 +57,7 @@ WORST = 40  # cells of the table
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class WayPart:
+class WayPart(NamedTuple):
     """A kernel or products by cuBLAS that are timed; ``sizes``: elements of x and y of a vector."""
 
     name: str
@@ -66,11 +65,6 @@ class WayPart:
     stored: tuple[int, ...]  # the shape of the values, empty where none are read
     sizes: tuple[int, int]
     multiply_adds: int
-
-    @property
-    def estimate(self) -> float | None:
-        """Estimated microseconds."""
-        return 1e6 * self.work.seconds if isinstance(self.work, Kernel) else None
 
 
 def parts_of(shape: SparseShape, limits: DeviceLimits, count: int) -> Iterator[WayPart]:
@@ -158,9 +152,7 @@ def _random(size: int, dtype: str, seed: int = 0) -> Any:
 def name_of(way: Way) -> str:
     if isinstance(way, tuple):
         return f"transposed, {name_of(way[0].product)}"
-    if isinstance(way, LibraryProduct):
-        return f"cuBLAS, {way.stored}"
-    return str(way.family.name)
+    return f"cuBLAS, {way.stored}" if isinstance(way, LibraryProduct) else str(way.family.name)
 
 
 def microseconds(calls: Sequence[Call], on: On, limit: float = math.inf) -> float:
@@ -197,11 +189,12 @@ def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -
     for part in parts:
         if 1e6 * 2 * part.multiply_adds / PEAKS[dtype] > limit:
             continue
-        found: Row = {"name": part.name, "estimate": part.estimate}
+        found: Row = {"name": part.name, "estimate": None}
         with suppress(cupy.cuda.memory.OutOfMemoryError):
             their = calls_of(part, dtype, case.batch, data.pairs)
             found["microseconds"] = microseconds(their, torch_chain.on, limit)
         if isinstance(part.work, Kernel):
+            found["estimate"] = 1e6 * part.work.seconds
             found["kernel"] = part.work.program.expression
             found["family"] = part.work.family.name
         row["parts"].append(found)
@@ -230,43 +223,29 @@ def summary(rows: Sequence[Row]) -> str:
     lines = []
     for key, own in [*sorted(kinds.items()), (("all", "", ""), list(rows))]:
         ratios = [row["ratio"] for row in own]
-        near = sum(ratio >= EQUAL for ratio in ratios)
-        low = sum(ratio < LEAST for ratio in ratios)
+        near, low = (sum(ratio >= one for ratio in ratios) for one in (EQUAL, LEAST))
         losses = [row["ours"] / fastest_found(row)[0] for row in own]
-        figures = [f"{100 * near / len(own):.1f}", low, f"{min(ratios):.2f}"]
-        figures += [f"{statistics.median(ratios):.2f}"]
-        figures += [f"{f(losses):.2f}" for f in (statistics.geometric_mean, max)]
-        lines.append([*key, len(own), *figures])
+        middle = statistics.median(ratios), statistics.geometric_mean(losses), max(losses)
+        figures = [f"{one:.2f}" for one in (min(ratios), *middle)]
+        lines.append([*key, len(own), f"{100 * near / len(own):.1f}", len(own) - low, *figures])
     titles = [*names, "cells", "% not behind by 3 %", f"below {LEAST}", "least", "median"]
     return table([*titles, "ours / fastest way", "largest"], lines)
 
 
 def worst(rows: Sequence[Row]) -> str:
+    names = ["pattern", "dtype", "layout", "batch", "way", "ours", "estimate", "best", "ratio"]
     lines = []
     for row in sorted(rows, key=lambda row: row["ratio"])[:WORST]:
         least, name = fastest_found(row)
-        pattern = "({},{},{},{})".format(*row["pattern"])
-        line = [pattern, row["dtype"], row["layout"].removeprefix("batch-"), row["batch"]]
-        line += [row["way"], f"{row['ours']:.1f}", f"{row['estimate']:.1f}", row["best"]]
-        lines.append([*line, f"{row['ratio']:.2f}", f"{name} {least:.1f}"])
-    names = ["pattern", "dtype", "layout", "batch", "ours", "µs", "estimate", "best peer", "ratio"]
+        texts = (f"{one:.2f}" if isinstance(one, float) else one for one in map(row.get, names))
+        lines.append([*texts, f"{name} {least:.1f}"])
     return table([*names, "fastest way, µs"], lines)
 
 
-def plans(
-    cells: Sequence[tuple[SparseCase, str]], limits: DeviceLimits, variants: int
-) -> Iterator[tuple[SparseCase, str, list[WayPart], Way]]:
-    for case, dtype in cells:
-        shape = shape_of(case, dtype)
-        parts = list(parts_of(shape, limits, variants)) if variants else []
-        yield case, dtype, parts, fastest_way(shape, limits)
-
-
 def programs(work: Sequence[tuple[SparseCase, str, list[WayPart], Way]]) -> list[Program]:
-    found: list[Program] = []
-    for _, _, parts, way in work:
-        found += programs_of(way)
-        found += [part.work.program for part in parts if isinstance(part.work, Kernel)]
+    parts = [part.work for _, _, own, _ in work for part in own]
+    found = [program for *_, way in work for program in programs_of(way)]
+    found += [one.program for one in parts if isinstance(one, Kernel)]
     return list(dict.fromkeys(found))
 
 
@@ -285,7 +264,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limits = device_limits(cupy.cuda.Device().id)
     patterns = [*map(tuple, options.pattern), *drawn_patterns(options.random, options.seed)]
     cells = list(cells_of(patterns, options.each))
-    work = list(plans(cells, limits, options.variants))
+    work = []
+    for case, dtype in cells:
+        shape = shape_of(case, dtype)
+        parts = list(parts_of(shape, limits, options.variants)) if options.variants else []
+        work.append((case, dtype, parts, fastest_way(shape, limits)))
     needed = programs(work)
     compile_programs(needed, default_processes())
     print(f"{len(needed)} kernels compiled in {time.perf_counter() - begun:.0f} s", flush=True)
@@ -302,11 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(rows)} of {len(cells)} cells in {time.perf_counter() - begun:.0f} s\n")
     if rows:
         print(worst(rows), summary(rows), sep="\n\n")
-    return int(any(is_wrong(row) for row in rows))
-
-
-def is_wrong(row: Mapping[str, Any]) -> bool:
-    return not row["error"] <= TOLERANCE[row["dtype"]]
+    return int(any(not row["error"] <= TOLERANCE[row["dtype"]] for row in rows))
 
 
 if __name__ == "__main__":

@@ -44,11 +44,9 @@ REPEATS = 11
 
 def start_cells(_: Choice) -> Iterator[Cell]:
     with tempfile.TemporaryDirectory() as folder:
-        places = os.pathsep.join(sys.path)  # finds what this process has found
-        environment = {
-            **os.environ,
+        environment = os.environ | {
             "BATCHKRON_CACHE_DIR": folder,
-            "PYTHONPATH": places,
+            "PYTHONPATH": os.pathsep.join(sys.path),  # finds what this process has found
             "PYTHONPYCACHEPREFIX": folder,
             "PYTHONDONTWRITEBYTECODE": "",
         }
@@ -65,28 +63,25 @@ def start_cells(_: Choice) -> Iterator[Cell]:
 
 
 def latency_cells(_: Choice) -> Iterator[Cell]:
+    def cell(name: str, time: float, goal: float | None = None, **more: float) -> Cell:
+        return Cell("latency", name, "float64", {"microseconds": time, **more}, goal=goal)
+
     bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
     time = call_microseconds(partial(bare, (1,), (1,), (cupy.ones(1),)), CALLS, REPEATS)
-    yield Cell("latency", "bare RawKernel call", "float64", {"microseconds": time})
+    yield cell("bare RawKernel call", time)
     for name, op in tiny_operators():
         device, x = op.to("cuda"), random_array((1, op.shape[1]), "float64")
         expected = op.apply(x.get())
         out = cupy.empty(expected.shape)
         call = partial(device.apply, x, out=out)
         times = {"call": call_microseconds(call, CALLS, REPEATS), "node": timed([call])}
+        error = relative_error(out.get(), expected)
         for kind, goal in GOALS.items():
-            ours = {"microseconds": times[kind], "relative_error": error_of(out, expected)}
-            yield Cell("latency", f"{name} {kind}", "float64", ours, goal=goal)
+            yield cell(f"{name} {kind}", times[kind], goal, relative_error=error)
     for name, call, expected in function_calls():
-        ours = {
-            "microseconds": call_microseconds(call, CALLS, REPEATS),
-            "relative_error": error_of(call(), expected),
-        }
-        yield Cell("latency", f"{name} call", "float64", ours, goal=GOALS["call"])
-
-
-def error_of(result: Any, expected: Any) -> float:
-    return relative_error(result.get(), expected)
+        time = call_microseconds(call, CALLS, REPEATS)
+        error = relative_error(call().get(), expected)
+        yield cell(f"{name} call", time, GOALS["call"], relative_error=error)
 
 
 def tiny_operators() -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ XLA runs on streams of its own, so that its calls cannot be captured in a graph 
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import util
 from typing import Any
@@ -36,30 +36,27 @@ def missing() -> str:
     return ""
 
 
-def compiled(shape: KronMatmul) -> Callable[[Array, Sequence[Array]], Array]:
-    """A function of x and A_k (outputs, inputs); each multiply puts its mode behind all others."""
-    jax = _jax()
-    sizes = [p for p, _ in shape.factors]
-
-    def chain(x: Array, factors: Sequence[Array]) -> Array:
-        z = x.reshape(shape.rows, *sizes)
-        for factor in factors:
-            z = jax.numpy.tensordot(z, factor, axes=((1,), (1,)))
-        return z.reshape(shape.rows, -1)
-
-    return jax.jit(chain)  # type: ignore[no-any-return]
-
-
 class Chain:
-    """The chain on inputs in turn; ``result`` is the last one."""
+    """The chain on inputs in turn; ``result`` is the last one. Factors are A_k (outputs, inputs).
+
+    Each multiply puts its mode behind all others.
+    """
 
     def __init__(
         self, shape: KronMatmul, factors: Sequence[Array], inputs: Sequence[Array]
     ) -> None:
-        self._call = compiled(shape)
-        placed = _jax().dlpack.from_dlpack  # on the same memory
+        jax = _jax()
+        placed = jax.dlpack.from_dlpack  # on the same memory
         self._factors, self._inputs = list(map(placed, factors)), list(map(placed, inputs))
         self.result: Array = None
+
+        def chain(x: Array, factors: Sequence[Array]) -> Array:
+            z = x.reshape(shape.rows, *(p for p, _ in shape.factors))
+            for factor in factors:
+                z = jax.numpy.tensordot(z, factor, axes=((1,), (1,)))
+            return z.reshape(shape.rows, -1)
+
+        self._call = jax.jit(chain)
 
     def run(self) -> None:
         for x in self._inputs:
