@@ -1,24 +1,242 @@
 """Iterations of GMRES with each preconditioner: ``python -m benchmarks.preconditioners``."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csc_matrix, csr_matrix, eye_array
+from scipy.sparse.linalg import LinearOperator, spilu, splu
 from scipy.special import erf
 
-from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux
+import batchkron as bk
+from batchkron.arrays import to_host
+from batchkron.operators import on_device
+from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux, Problem
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
-from batchkron.solvers import preconditioners
+from batchkron.solvers import gmres, preconditioners
+from batchkron.solvers.preconditioners import CombinationPreconditioner
+from benchmarks import hard_equations as equations
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, recorded, save
-from benchmarks.hard_preconditioning import (
-    MAX_ITERATIONS,
-    RTOL,
-    on_places,
-    print_counts,
-    solved,
-    times,
+from benchmarks.core.tables import head, row
+from benchmarks.core.timing import seconds_of, waiter
+
+RTOL, RESTART, MAX_ITERATIONS = 1e-6, 50, 400
+STEPS = 10  # implicit steps that are timed
+ROUNDS = 3  # of the steps: the first one compiles and captures what the others repeat
+TIMED: tuple[tuple[str, PDE, int], ...] = (
+    ("bump 100", equations.bump(), 7),
+    ("wind", equations.wind(), 7),
+    ("bump 100, 3-D", equations.bump(100.0, 3), 4),
+    ("oblique, 3-D", equations.oblique(3), 4),
 )
+
+
+class Case(NamedTuple):
+    """A problem with its name, and the c of I - c A."""
+
+    name: str
+    level: int
+    c: float
+    problem: Callable[[], Problem]
+
+
+def _on(name: str, pde: PDE, level: int, c: float = 1.0, grid: Any = "sparse") -> Case:
+    if isinstance(grid, str):
+        return Case(name, level, c, lambda: pde.discretize(level=level, degree=2, grid=grid))
+    return Case(name, level, c, lambda: pde.discretize(grid=grid, degree=2))
+
+
+EQUATIONS: dict[str, Callable[[int], PDE]] = {  # by the number of dimensions
+    "sin8": equations.sin8,
+    "bump 100": lambda d: equations.bump(100.0, d),
+    "bump 10⁴": lambda d: equations.bump(1e4, d),
+    "box": equations.box,
+    "oblique": equations.oblique,
+    "wind": equations.wind,
+}
+STILL = [name for name in EQUATIONS if name != "wind"]
+
+
+def _in(dimensions: int, levels: Sequence[int], names: Sequence[str], c: float = 1.0) -> list[Case]:
+    suffix = "" if dimensions == 2 else f", {dimensions}-D"
+    made = {name: EQUATIONS[name](dimensions) for name in names}
+    return [_on(f"{n}{suffix}", pde, level, c) for n, pde in made.items() for level in levels]
+
+
+def cases() -> Iterator[Case]:
+    """Yield the rows of the table of counts."""
+    yield from _in(2, (4, 5, 6), STILL)
+    for c in (0.1, 1.0):
+        yield from _in(2, (4, 5, 6), ["wind"], c)
+    yield from (_on("bump 100, full grid", equations.bump(), k, grid="full") for k in (3, 4, 5))
+    yield from (*_in(3, (4,), STILL), *_in(4, (3,), STILL), *_in(3, (3, 4), ["wind"]))
+    for shape in equations.SHAPES:
+        grid = equations.adapted_grid(shape, 6, 5e-4)
+        for name, pde in (("diffusion", equations.diffusion()), ("bump 100", equations.bump())):
+            yield from (_on(f"{name}, adapted: {shape}", pde, 6, c, grid) for c in (1.0, 0.005))
+    for amplitude in (1e-12, 1e-9, 1e-6, 1e-3):
+        yield _on(f"bump {amplitude:g}", equations.bump(amplitude), 5)
+
+
+def large_cases() -> Iterator[Case]:
+    """Yield the rows of the table of finer grids, of which `auto` alone is counted."""
+    few = [name for name in STILL if name != "bump 10⁴"]
+    yield from (*_in(2, (7, 8), list(EQUATIONS)), *_in(3, (5,), few), *_in(4, (4,), few))
+
+
+CANDIDATES: dict[str, Callable[[Any, float], Any]] = {
+    "additive": partial(CombinationPreconditioner, local="factorised"),
+    "multiplicative": partial(
+        CombinationPreconditioner, local="factorised", composition="multiplicative"
+    ),
+    "symmetric": partial(CombinationPreconditioner, local="factorised", composition="symmetric"),
+    "eigenvectors": partial(CombinationPreconditioner, composition="symmetric"),
+    "block Jacobi": preconditioners.block_jacobi,
+}
+
+
+def solved(problem: Problem, c: float, M: Any) -> Any:
+    """Return GMRES's result for (I - c A) x = b with b random."""
+    A, b = problem.operator, np.random.default_rng(0).standard_normal(problem.unknowns)
+    B = bk.Identity(problem.unknowns) - c * A
+    return gmres(B, b, M=M, rtol=RTOL, restart=RESTART, maxiter=MAX_ITERATIONS // RESTART)
+
+
+def counted(problem: Problem, c: float, M: Any) -> str:
+    """Return GMRES's iterations, and its products with A and those of M; or that it fails."""
+    result = solved(problem, c, M)
+    if not result.converged:
+        return f"> {MAX_ITERATIONS}"
+    inside = max(0, len(getattr(M, "order", ())) - 1)
+    products = result.applications + inside * result.preconditioner_applications
+    return f"{result.iterations} / {products}"
+
+
+def print_counts(most: int, only: str = "", *, large: bool = False) -> list[dict[str, Any]]:
+    """Print the table of iterations and products, and return its figures."""
+    others = {} if large else CANDIDATES
+    keys = ["equation", "c", "level", "unknowns", "auto", *others, "numbers", "auto is"]
+    print("GMRES(50), ‖b - B x‖ ≤ 1e-6 ‖b‖, B = I - c A; iterations / products with A")
+    print(head(keys))
+    found = []
+    for case in large_cases() if large else cases():
+        if case.level > most or only not in case.name:
+            continue
+        problem, c = case.problem(), case.c
+        A = problem.operator
+        M = preconditioners.make("auto", A, c)
+        made = [M, *(make(A, c) for make in others.values())]
+        counts = [counted(problem, c, own) for own in made]
+        numbers = getattr(M, "numbers", 0) if large else _memory(M, A)
+        way = M.describe().splitlines()[1].strip()
+        line = [case.name, c, case.level, problem.unknowns, *counts, numbers, way]
+        print(row(line), flush=True)
+        found.append(dict(zip(keys, line, strict=True)))
+    return found
+
+
+def _memory(M: Any, A: Any) -> str:
+    """Return M's numbers relative to those of the assembled operator."""
+    if not getattr(M, "keeps_factors", False):
+        return "–"
+    stored = preconditioners.factorised.stored_numbers(A.kronecker_terms())
+    return f"{M.numbers / stored:.2f}"
+
+
+def times() -> Iterator[dict[str, Any]]:
+    """Yield processor seconds of set-up and the steps beside SciPy's, with c = 1, one thread."""
+    for name, pde, level in TIMED[::2]:
+        problem = pde.discretize(level=level, degree=2)
+        B = assembled(problem)
+        for solver, make in SOLVERS.items():
+            begin = time.process_time()
+            product, M, numbers = make(problem, B)
+            setup = time.process_time() - begin
+            u = np.random.default_rng(0).standard_normal(problem.unknowns)
+            begin = time.process_time()
+            _, iterations = steps(product, M, u)
+            found = {"equation": name, "level": level, "solver": solver, "setup": setup}
+            found |= {"steps": time.process_time() - begin, "iterations": iterations}
+            yield {**found, "numbers": numbers}
+
+
+def assembled(problem: Problem) -> csr_matrix:
+    """Return I - A as a sparse matrix."""
+    A = problem.operator.to_dense()
+    A[np.abs(A) <= 1e-13 * np.abs(A).max()] = 0.0
+    return csr_matrix(eye_array(problem.unknowns) - csr_matrix(A))
+
+
+def steps(B: Any, M: Any, u: Any) -> tuple[Any, int]:
+    """Return the state after the steps B u⁺ = u by GMRES, or u⁺ = M u without B; iterations."""
+    iterations = 0
+    for _ in range(STEPS):
+        if B is None:
+            u = M(u)
+            continue
+        result = gmres(B, u, M=M, rtol=RTOL, restart=RESTART, maxiter=8)
+        assert result.converged
+        u, iterations = result.x, iterations + result.iterations
+    return u, iterations
+
+
+def _ours(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
+    A = problem.operator
+    M = preconditioners.make("auto", A, 1.0)
+    return bk.Identity(problem.unknowns) - A, M, M.numbers
+
+
+def _incomplete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        factors = spilu(csc_matrix(B), drop_tol=1e-3)
+    M = LinearOperator(B.shape, matvec=factors.solve, dtype=np.float64)
+    return B, M, factors.nnz
+
+
+def _complete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
+    factors = splu(csc_matrix(B), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+    return None, factors.solve, factors.nnz
+
+
+SOLVERS = {"auto": _ours, "spilu(1e-3)": _incomplete, "splu": _complete}
+
+
+def on_places(device: str, most: int, only: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the seconds of set-up and the steps (I - A) u⁺ = u on the host and a device."""
+    for name, pde, level in TIMED:
+        if level > most or only not in name:
+            continue
+        states = []
+        for place in dict.fromkeys(("cpu", device)):
+            own = _timed_on(pde, level, place)
+            states.append(own.pop("state"))
+            apart = float(np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0]))
+            yield {"equation": name, "level": level, "on": place} | own | {"apart": apart}
+
+
+def _timed_on(pde: PDE, level: int, place: str) -> dict[str, Any]:
+    """Return the seconds on a device, the iterations of all steps, and the last state."""
+    problem = pde.discretize(level=level, degree=2)
+    A = (problem if place == "cpu" else problem.to(place)).operator
+    start = on_device(np.random.default_rng(0).standard_normal(problem.unknowns), place)
+    B = bk.Identity(problem.unknowns).to(place) - A
+    made: list[Any] = []
+    wait = waiter(place)
+    setup = seconds_of(lambda: made.append(preconditioners.make("auto", A, 1.0)), wait=wait)
+    first, *seconds = (
+        seconds_of(lambda: made.append(steps(B, made[0], start)), wait=wait) for _ in range(ROUNDS)
+    )
+    u, iterations = made[-1]
+    found = {"unknowns": problem.unknowns, "setup": setup, "first": first, "steps": min(seconds)}
+    return {**found, "iterations": iterations, "state": to_host(u, "u")}
+
 
 X, Y, Z = (Axis(name, 0, 1) for name in "xyz")
 

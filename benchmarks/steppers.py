@@ -2,26 +2,239 @@
 
 Some problems of the gallery are run by a method with step-size control, at a tolerance of 1e-6, and
 by third-order Runge-Kutta with the fewest equal steps whose error is no larger. The error is that
-of time alone, against a run of far smaller tolerance. A second table compares methods at equal
-errors, next to CVODE where scikit-sundae is installed. A third has systems that are not linear,
-next to SciPy's BDF, and orders that are left where data are stiff; see `stiff_methods`. The last
-one sets aims beside what was counted. Counts, no times.
+of time alone, against a run of far smaller tolerance.
+
+A second table compares stiff methods at equal errors. A method runs a problem at tolerances of half
+a decade; its products at an error are interpolated between the runs whose errors are next to it, in
+logarithms. Errors are those of the last state, relative to its norm. CVODE (extra: scikit-sundae)
+takes steps of BDF with GMRES, products with A in the place of difference quotients, the same
+preconditioner from the right, and atol = rtol ‖u‖ / √N, which for all elements together is the
+tolerance of `evolve`.
+
+Of systems that are not linear evaluations of f are counted that `bdf` and SciPy's BDF take at the
+same tolerances; of one-step methods the order is observed where the data of a stiff equation change
+in time. The last table sets aims beside what was counted. Counts, no times.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
 
 from batchkron.problems import Problem, gallery
 from batchkron.solvers import EvolveStatus, evolve
-from benchmarks import stiff_methods
+from batchkron.solvers.preconditioners import NamedPreconditioner
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import recorded, save
 
+TARGETS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+_RTOLS = tuple(float(10.0**-power) for power in np.arange(2.0, 10.1, 0.5))
+_TIGHT = {"solver": {"rtol": 1e-4}}  # of the one-step methods' solves
+_MAX_PRODUCTS = 5000  # of a run after which there are none of smaller tolerance
+_KRYLOV_DIMENSION = 5  # CVODE's default
+
+Run = Callable[[float], tuple[NDArray[Any], int]]
+"""rtol -> the last state and the products of a run."""
+Vector = NDArray[np.float64]
 RTOL = 1e-6
+METHODS = ("sdirk3", "esdirk3", "wso-sdirk3")  # whose order is observed
+_RATE, _UNTIL, _STEPS = -1e6, 9.0, (80, 160)
+
+
+class Case(NamedTuple):
+    """A problem, and the methods that are compared on it."""
+
+    problem: str
+    level: int
+    preconditioner: str
+    methods: tuple[str, ...]
+
+
+STIFF_CASES = (
+    Case("pitch-angle-c", 5, "combination", ("bdf", "esdirk3", "wso-sdirk3")),
+    Case("diffusion-2d", 4, "combination", ("bdf", "esdirk3")),
+    Case("diffusion-2d", 5, "combination", ("bdf",)),
+    Case("diffusion-2d", 4, "none", ("rkc2",)),
+    Case("continuity-2d", 4, "none", ("dop853", "dormand-prince")),
+)
+
+
+def rows_of(
+    case: Case, counted: Callable[[Problem], Any], targets: Sequence[float] = TARGETS
+) -> Iterator[dict[str, Any]]:
+    """Yield the methods of a case, CVODE's first if it is there, and their products at errors.
+
+    ``counted(problem)`` returns a problem that counts its products in ``products``. None stands
+    where no run is on both sides of an error.
+    """
+    problem = gallery.make(case.problem, level=case.level, degree=2)
+    until = problem.stepper.until
+    reference = evolve(problem, until=until, method="dop853", rtol=1e-12).u
+
+    def of(method: str) -> Run:
+        options: dict[str, Any] = {"method": method}
+        if method in ("bdf", "esdirk3", "wso-sdirk3"):
+            options["preconditioner"] = case.preconditioner
+        if method in ("esdirk3", "wso-sdirk3"):
+            options |= _TIGHT
+
+        def run(rtol: float) -> tuple[NDArray[Any], int]:
+            own = counted(problem)
+            found = evolve(own, until=until, rtol=rtol, raise_on_failure=True, **options)
+            return found.u, own.products
+
+        return run
+
+    runs = {method: of(method) for method in case.methods}
+    if importlib.util.find_spec("sksundae") is not None:
+        method = "Adams" if "dop853" in case.methods else "BDF"
+        theirs = _cvode(problem, until, reference, case.preconditioner, method)
+        runs = {f"CVODE {method}": theirs, **runs}
+    about = {"problem": case.problem, "level": case.level, "preconditioner": case.preconditioner}
+    for method, run in runs.items():
+        yield {**about, "method": method, "products": _at_targets(run, reference, targets)}
+
+
+def _at_targets(run: Run, reference: NDArray[Any], targets: Sequence[float]) -> list[int | None]:
+    """Return the products of a method at some errors: between runs, in logarithms."""
+    found: list[tuple[float, float]] = []
+    for rtol in _RTOLS:
+        u, products = run(rtol)
+        error = float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
+        found.append((math.log(error), math.log(products)))
+        if error < 0.1 * min(targets) or products > _MAX_PRODUCTS:
+            break
+    errors, logs = np.array(sorted(found)).T
+    return [
+        round(math.exp(float(np.interp(math.log(target), errors, logs))))
+        if errors[0] <= math.log(target) <= errors[-1]
+        else None
+        for target in targets
+    ]
+
+
+def _cvode(
+    problem: Problem, until: float, reference: NDArray[Any], preconditioner: str, method: str
+) -> Run:
+    """Return runs of CVODE, whose evaluations of f and products with A are counted."""
+    import sksundae.cvode as cvode
+
+    A, out = problem.operator, np.empty_like(problem.initial)
+    size = float(np.linalg.norm(reference)) / math.sqrt(reference.size)
+    named = NamedPreconditioner(preconditioner, np.float64)
+    count, known = [0], [math.nan, None]
+
+    def right_side(t: float, y: Any, yp: Any) -> None:
+        count[0] += 1
+        problem.rhs(t, np.array(y), out)
+        yp[:] = out
+
+    def product(t: float, y: Any, yp: Any, v: Any, result: Any) -> None:
+        count[0] += 1
+        result[:] = A.matvec(np.array(v))
+
+    def inverse(t: Any, y: Any, yp: Any, r: Any, z: Any, c: float, delta: Any, side: Any) -> None:
+        if known[0] != c:
+            known[:] = c, named(A, c)
+        z[:] = known[1].matvec(np.array(r))  # type: ignore[attr-defined]
+
+    options: dict[str, Any] = {
+        "method": method,
+        "max_num_steps": 1_000_000,
+        "linsolver": "gmres",
+        "krylov_dim": _KRYLOV_DIMENSION,
+        "jactimes": cvode.CVODEJacTimes(None, product),
+    }
+    if preconditioner != "none":
+        options["precond"] = cvode.CVODEPrecond(None, inverse, "right")
+
+    def run(rtol: float) -> tuple[NDArray[Any], int]:
+        count[0] = 0
+        solver = cvode.CVODE(right_side, rtol=rtol, atol=rtol * size, **options)
+        found = solver.solve([problem.t0, until], np.array(problem.initial))
+        return np.array(found.y[-1]), count[0]
+
+    return run
+
+
+class System(NamedTuple):
+    """u' = f(t, u) from t = 0, and the tolerance of each element."""
+
+    name: str
+    f: Callable[[float, Vector], Vector]
+    u0: tuple[float, ...]
+    until: float
+    atol: tuple[float, ...]
+
+
+def _robertson(t: float, u: Vector) -> Vector:
+    slow, fast = 0.04 * u[0] - 1e4 * u[1] * u[2], 3e7 * u[1] ** 2
+    return np.array([-slow, slow - fast, fast])
+
+
+def _van_der_pol(t: float, u: Vector) -> Vector:
+    return np.array([u[1], 1000.0 * (1.0 - u[0] ** 2) * u[1] - u[0]])
+
+
+SYSTEMS = (
+    System("Robertson to 1e4", _robertson, (1.0, 0.0, 0.0), 1e4, (1e-8, 1e-12, 1e-8)),
+    System("Van der Pol, 1000, to 2000", _van_der_pol, (2.0, 0.0), 2000.0, (1e-9, 1e-9)),
+)
+
+
+def calls_of(system: System) -> dict[str, Any]:
+    """Return the evaluations of f of both methods, those for Jacobians included, and the errors.
+
+    Errors are relative, of the last state, against SciPy's Radau with rtol 1e-11.
+    """
+    count, span, u0 = [0], (0.0, system.until), np.array(system.u0)
+
+    def counted(t: float, u: Vector) -> Vector:
+        count[0] += 1
+        return system.f(t, u)
+
+    tight = np.array(system.atol) * 1e-5
+    reference = solve_ivp(system.f, span, u0, "Radau", rtol=1e-11, atol=tight).y[:, -1]
+
+    def error(u: Vector) -> float:
+        return float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
+
+    options: dict[str, Any] = {"rtol": RTOL, "atol": np.array(system.atol)}
+    ours = evolve(
+        counted, u0=u0, until=system.until, method="bdf", raise_on_failure=True, **options
+    )
+    taken, count[0] = count[0], 0
+    theirs = solve_ivp(counted, span, u0, "BDF", **options)
+    found = {"system": system.name, "bdf": taken, "bdf_error": error(ours.u)}
+    return {**found, "scipy": count[0], "scipy_error": error(theirs.y[:, -1])}
+
+
+class _ProtheroRobinson:
+    """u' = λ (u - cos t) - sin t, whose solution is cos t."""
+
+    def __init__(self) -> None:
+        self.initial, self.operator = np.ones(1), np.array([[_RATE]])
+
+    def rhs(self, t: float, u: Vector, out: Vector) -> None:
+        out[...] = _RATE * (u - math.cos(t)) - math.sin(t)
+
+
+def observed_order(method: str) -> float:
+    """Return log2 of the ratio of two errors, the second with steps of half the length."""
+    problem, errors = _ProtheroRobinson(), []
+    for steps in _STEPS:
+        u = evolve(problem, until=_UNTIL, method=method, dt=_UNTIL / steps).u
+        errors.append(abs(float(u[0]) - math.cos(_UNTIL)))
+    return math.log2(errors[0] / errors[1])
+
+
 CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
     ("continuity-1d", 5, "dormand-prince", {}),
     ("continuity-2d", 4, "dormand-prince", {}),
@@ -107,17 +320,17 @@ def main(words: list[str] | None = None) -> None:
     cases = [(n, 3, m, o) for n, _, m, o in CASES[0:6:5]] if options.quick else CASES
     print(f"rtol = {RTOL:g}; degree 2, sparse grids; products with the operator")
     record: dict[str, Any] = {"rtol": RTOL, "cases": recorded(map(compared, cases))}
-    print(f"\nproducts at the errors {stiff_methods.TARGETS}")
-    stiff = stiff_methods.CASES
+    print(f"\nproducts at the errors {TARGETS}")
+    stiff = STIFF_CASES
     chosen_cases = [stiff[1]._replace(level=2)] if options.quick else stiff
-    rows = (row for case in chosen_cases for row in stiff_methods.rows_of(case, Counted))
+    rows = (row for case in chosen_cases for row in rows_of(case, Counted))
     record["equal error"] = recorded(rows)
     if not options.quick:
         print("\nevaluations of f")
-        record["systems"] = recorded(map(stiff_methods.calls_of, stiff_methods.SYSTEMS))
+        record["systems"] = recorded(map(calls_of, SYSTEMS))
         print("\norders of Prothero and Robinson's equation, -1e6")
-        methods = stiff_methods.METHODS
-        record["orders"] = {method: stiff_methods.observed_order(method) for method in methods}
+        methods = METHODS
+        record["orders"] = {method: observed_order(method) for method in methods}
         print(record["orders"], "\n")
         record["aims"] = recorded(_aims(record))
     save(options.json, record)
@@ -143,12 +356,12 @@ def _aims(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         ours, theirs = (at.get((problem, level, M, name)) for name in (method, "CVODE BDF"))
         if ours is None or theirs is None:  # CVODE is not there
             continue
-        pairs = zip(ours[errors], theirs[errors], stiff_methods.TARGETS[errors], strict=True)
+        pairs = zip(ours[errors], theirs[errors], TARGETS[errors], strict=True)
         for one, other, error in pairs:
             text = f"{problem} {level}, {method} / CVODE at {error:g}"
             yield aim(text, most, one / other if one and other else float("nan"))
-    case = stiff_methods.Case("continuity-2d", 4, "none", ("dop853",))
-    (*_, last) = stiff_methods.rows_of(case, Counted, (5e-10,))
+    case = Case("continuity-2d", 4, "none", ("dop853",))
+    (*_, last) = rows_of(case, Counted, (5e-10,))
     yield aim("continuity-2d 4, dop853, products at 5e-10", 200.0, last["products"][0])
     for own in record["systems"]:
         yield aim(f"{own['system']}, bdf / SciPy's BDF", 1.5, own["bdf"] / own["scipy"])

@@ -94,7 +94,7 @@ def test_counts_on_finer_grids(recorded):
 
 
 def test_the_benchmark_of_finer_grids_runs(table, monkeypatch):
-    module = source_benchmarks.module("hard_preconditioning")
+    module = source_benchmarks.module("preconditioners")
     few = [one._replace(level=3) for one in module.cases() if one.name == "wind, 3-D"][:1]
     monkeypatch.setattr(module, "large_cases", lambda: iter(few))
     (row,) = table("preconditioners", "--large")
@@ -103,7 +103,7 @@ def test_the_benchmark_of_finer_grids_runs(table, monkeypatch):
 
 
 def test_the_benchmark_of_steps_on_a_device_runs(tmp_path, monkeypatch):
-    module = source_benchmarks.module("hard_preconditioning")
+    module = source_benchmarks.module("preconditioners")
     cases = [(name, pde, 3) for name, pde, _ in module.TIMED]
     monkeypatch.setattr(module, "TIMED", cases)
     path = tmp_path / "steps.json"
@@ -146,7 +146,7 @@ def test_the_documentation_shows_the_recorded_products(recorded):
 
 
 def test_systems_of_a_few_equations_and_orders(pytestconfig, monkeypatch):
-    systems = source_benchmarks.module("stiff_methods")
+    systems = source_benchmarks.module("steppers")
     found = systems.calls_of(systems.SYSTEMS[0])
     assert found["bdf"] <= 1.5 * found["scipy"]
     assert max(found["bdf_error"], found["scipy_error"]) < 1e-4

@@ -16,7 +16,7 @@ def layers():
 
 def test_chains_that_were_not_compiled_are_named(layers, monkeypatch, capsys):
     monkeypatch.setattr(layers, "ROUND_SECONDS", 1e-4)
-    compiling = layers.torch_compiling
+    compiling = layers
     monkeypatch.setattr(compiling, "failure", lambda task, *how: f"took too long: {task}")
     monkeypatch.setattr(layers, "overheads", lambda device, rounds: [])
     layers.main(["--rounds", "1", "--shapes", "4: 8^3"])
@@ -66,7 +66,7 @@ def test_what_takes_too_long_to_compile_is_ended(layers, monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(subprocess, "Popen", noted)
-    failure = layers.torch_compiling.failure
+    failure = layers.failure
     assert failure((4, (2, 2), "float64"), "cpu", "eager", 0.0) == "took over 0 s to compile"
     assert started[0].poll() is not None
     assert "none of these" in failure((4, (2, 2), "float64"), "cpu", "none of these", 100.0)
