@@ -19,6 +19,7 @@ from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
 from benchmarks.gpu.profiling import profile_missed, profile_table
 from benchmarks.gpu.report import Cell
+from benchmarks.random_shapes import summary, worst_tables
 
 
 def need_cupy() -> None:
@@ -154,9 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show_profiles(report, options.profile_seconds)
     report["seconds"] = time.perf_counter() - began
     save(options.json, report)
-    print(f"\n## Missed: {len(report['missed'])} of {len(cells)}\n")
-    print("\n".join(f"- {text}" for text in report["missed"]) or "none")
-    print_absences(cells)
+    print_list(f"Missed: {len(report['missed'])} of {len(cells)}", report["missed"])
+    print_list("Peers without a time", reports.absences(cells))
     if report["sparse_standing"]:
         print("\n## Kronecker-sparse matrices\n")
         print(*map(words, report["sparse_standing"]), sep="\n")
@@ -170,19 +170,18 @@ def finish_random(
     standings = reports.standings_of([choice.case for choice in options.choices], cells)
     wrong = reports.wrong_results(cells)
     report |= {"shapes": options.random, "seed": options.seed, "limit_mib": options.limit}
-    report |= {"standings": standings, "wrong": wrong}
-    report["seconds"] = time.perf_counter() - began
+    report |= {"standings": standings, "wrong": wrong, "seconds": time.perf_counter() - began}
     save(options.json, report)
-    print_absences(cells)
-    reports.print_standings(standings, wrong)
+    print_list("Peers without a time", reports.absences(cells))
+    print(f"\n## Next to the best peer\n\n{worst_tables(standings)}\n\n## Summary\n")
+    print(summary(standings, reports.SHARE_AHEAD, reports.MEDIAN_RATIO))
+    print_list("Ours without a time", wrong)
     print(f"\n{options.random} shapes of seed {options.seed}, {report['seconds']:.0f} s in all")
     return int(bool(wrong))
 
 
-def print_absences(cells: Sequence[Cell]) -> None:
-    if gaps := reports.absences(cells):
-        print("\n## Peers without a time\n")
-        print("\n".join(f"- {text}" for text in gaps))
+def print_list(title: str, texts: Sequence[str]) -> None:
+    print(f"\n## {title}\n", *(f"- {text}" for text in texts or ["none"]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ benchmarks/README.md says what `WAYS` are, which can be switched off beside fami
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import product, starmap
+from operator import itemgetter
 from typing import Any
 from unittest import mock
 
@@ -59,14 +61,13 @@ Gain = dict[str, Any]
 
 def sparse_choices(dtype: str | None) -> list[Choice]:
     small = (*cases.FIRST, *cases.SMALL, *cases.LARGE)
-    chosen = [
-        (one, cases.SparseCase(pattern, layout))
-        for one in (*cases.SPARSE_DTYPES, PRECISION)
-        for pattern in (cases.FIRST if one == PRECISION else small)
-        for layout in cases.LAYOUTS
+    patterns = dict.fromkeys(cases.SPARSE_DTYPES, small) | {PRECISION: cases.FIRST}
+    return [
+        Choice(PART, case.name, one, case)
+        for one, own in patterns.items()
         if dtype in (None, one)
+        for case in starmap(cases.SparseCase, product(own, cases.LAYOUTS))
     ]
-    return [Choice(PART, case.name, one, case) for one, case in chosen]
 
 
 def shape_in(choice: Choice) -> SparseShape:
@@ -79,40 +80,31 @@ def shape_in(choice: Choice) -> SparseShape:
 def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
     """Which of `WAYS` a cell's plan has."""
     way = fastest_way(shape_in(choice), device)
-    found = {PREPARED}
-    if isinstance(way, tuple):
-        found.add(TRANSPOSED)
-        products = [part.product for part in way]
-    else:
-        products = [way]
-    for product in products:
-        if isinstance(product, LibraryProduct):
+    is_turned = isinstance(way, tuple)
+    found = {PREPARED, *([UNITS] if choice.dtype == PRECISION else [])}
+    found |= {TRANSPOSED} if is_turned else set()
+    for own in [part.product for part in way] if is_turned else [way]:
+        if isinstance(own, LibraryProduct):
             found.add(LIBRARY)
-        elif getattr(product.variant, "kept", False):
+        elif getattr(own.variant, "kept", False):
             found.add(KEPT_VALUES)
-    if choice.dtype == PRECISION:
-        found.add(UNITS)
     return found
 
 
 def sparse_programs(
-    cells: Iterable[Choice], groups: Iterable[Sequence[str]], device: DeviceLimits
+    cells: Sequence[Choice], groups: Iterable[Sequence[str]], device: DeviceLimits
 ) -> list[Program]:
     """The kernels of the cells with all families, and without each group of them; each once."""
-    known = list(cells)
     found: dict[Program, None] = {}
     for names in ((), *groups):
         with without(*names):
-            for choice in known:
-                try:
-                    own = programs_of(fastest_way(shape_in(choice), device))
-                except LookupError:
-                    continue  # nobody else does it: reported where it is measured
-                found |= dict.fromkeys(own)
+            for choice in cells:
+                with suppress(LookupError):  # nobody else does it: reported where it is measured
+                    found |= dict.fromkeys(programs_of(fastest_way(shape_in(choice), device)))
     return list(found)
 
 
-def sparse_subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], object]]], Any]:
+def sparse_subject(choice: Choice) -> tuple[Make, Any]:
     import cupy
 
     import batchkron as bk
@@ -120,11 +112,10 @@ def sparse_subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], objec
 
     in_tf32 = choice.dtype == PRECISION
     data = SparseData(choice.case, "float32" if in_tf32 else choice.dtype)
-    layout: Any = choice.case.layout
 
     def product() -> list[Callable[[], object]]:
-        precision: Any = PRECISION if in_tf32 and is_enabled(UNITS) else None
-        options = {"layout": layout, "precision": precision}
+        precision = PRECISION if in_tf32 and is_enabled(UNITS) else None
+        options: Any = {"layout": choice.case.layout, "precision": precision}
         if is_enabled(PREPARED):
             apply = bk.KroneckerSparse(data.values, **options).to("cuda").apply
         else:
@@ -132,7 +123,7 @@ def sparse_subject(choice: Choice) -> tuple[Callable[[], list[Callable[[], objec
             apply = partial(multiply, cupy.asarray(data.values), **options)
         return [partial(apply, x, out=y) for x, y in data.pairs]
 
-    return product, data.pairs[-1][1]
+    return product, data.out
 
 
 class WrongError(ArithmeticError):
@@ -199,11 +190,9 @@ def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
     with without(), used_families() as used:  # plans that are remembered ask for no kernel
         job()
     for name in used_of(families, used):
-        with without(*name.split("+")):
-            try:
-                job()
-            except Exception:
-                continue  # nobody else does it: reported where it is measured
+        # what nobody else does is reported where it is measured
+        with without(*name.split("+")), suppress(Exception):
+            job()
 
 
 def sparse_jobs(cells: Iterable[Choice], families: Iterable[str]) -> list[Job]:
@@ -223,9 +212,7 @@ def cells_without_choice(
     found: list[Choice] = []
     if len(sparse) < len(families):
         found += [*choices, *(one for one in systems() if dtype in (None, one.dtype))]
-    if sparse:
-        found += sparse_choices(dtype)
-    return found
+    return found + (sparse_choices(dtype) if sparse else [])
 
 
 def subject_of(choice: Choice) -> tuple[Make, Any] | None:
@@ -277,7 +264,7 @@ def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
 
 
 def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> Iterator[Gain]:
-    from benchmarks.core.device_timing import timed
+    from benchmarks.core.device_timing import TOLERANCE, timed
 
     where = {"part": choice.part, "case": choice.name, "dtype": choice.dtype}
     with without(), used_families() as used:
@@ -290,12 +277,23 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
         return
     with_all = timed(calls)
     expected = out.copy()
+
+    def again() -> float:
+        """The time without a family; the result must be the one before."""
+        out.fill(math.nan)
+        time = timed(make())
+        error = relative_error(out, expected)
+        if not error <= 10 * TOLERANCE[choice.dtype]:
+            raise WrongError(f"relative difference {error:.1e}")
+        return time
+
     for name in asked:
+        time, reason = None, ""
         with without(*name.split("+")):
             try:
-                time, reason = measured_again(make, out, expected, choice.dtype), ""
+                time = again()
             except Exception as error:  # nobody else does it, or wrongly: the reason is reported
-                time, reason = None, f"{type(error).__name__}: {error}"
+                reason = f"{type(error).__name__}: {error}"
         found = {"family": name, **where, "microseconds": with_all, "without": time}
         factor = None if time is None else time / with_all
         yield {**found, "reason": reason, "factor": factor}
@@ -307,19 +305,6 @@ def current_limits() -> DeviceLimits:
     from batchkron.backends.cuda.runtime.device import device_limits
 
     return device_limits(cupy.cuda.Device().id)
-
-
-def measured_again(make: Make, out: Any, expected: Any, dtype: str) -> float:
-    """The time without a family; the result must be the one before."""
-    from benchmarks.core.device_timing import TOLERANCE, timed
-
-    out.fill(math.nan)
-    calls = make()
-    time = timed(calls)
-    error = relative_error(out, expected)
-    if not error <= 10 * TOLERANCE[dtype]:
-        raise WrongError(f"relative difference {error:.1e}")
-    return time
 
 
 def mean_gain(found: Iterable[Gain]) -> float | None:
@@ -336,14 +321,14 @@ def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
     cells = by_family(found)
     for name in families:
         own = cells.get(name, [])
-        known = ((one["factor"], k) for k, one in enumerate(own))
-        factors = sorted(pair for pair in known if pair[0] is not None)
-        mean, alone = mean_gain(own), len(own) - len(factors)
+        known = sorted((one for one in own if one["factor"] is not None), key=itemgetter("factor"))
+        mean, alone = mean_gain(own), len(own) - len(known)
         if mean is None:
             lines.append(row([name, len(own), alone, *"––––"]))
             continue
-        (least, _), (largest, last) = factors[0], factors[-1]
-        where, short = own[last], "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
-        texts = [name, len(own), alone, f"{mean:.2f}{short}", f"{least:.2f}", f"{largest:.2f}"]
-        lines.append(row([*texts, f"{where['part']} {where['case']} {where['dtype']}"]))
+        least, last = known[0], known[-1]
+        short = "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
+        texts = [f"{mean:.2f}{short}", *(f"{one['factor']:.2f}" for one in (least, last))]
+        where = f"{last['part']} {last['case']} {last['dtype']}"
+        lines.append(row([name, len(own), alone, *texts, where]))
     return lines

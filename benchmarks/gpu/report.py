@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.core.tables import groups
 from benchmarks.gpu.cases.cases import Recorded
 from benchmarks.patterns import LAYOUTS
-from benchmarks.random_shapes import Draw, Standing, standing, summary, worst_tables
+from benchmarks.random_shapes import Draw, Standing, standing
 
 MAX_GAIN = 1.10  # largest time by the rule (the choice by estimates) over the time after tuning
 SHARE_AHEAD = 1.0  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
@@ -139,10 +139,6 @@ def peer_time(peer: Mapping[str, Any] | None) -> str:
     return shown(peer["microseconds"]) + ("" if peer.get("captured", True) else " eager")
 
 
-def millijoules(joules: float | None) -> str:
-    return "–" if joules is None else f"{1e3 * joules:.3g}"
-
-
 def more_times(cell: Cell) -> list[str]:
     more, found = cell.more, []
     if cell.part == "ablation":
@@ -156,9 +152,13 @@ def more_times(cell: Cell) -> list[str]:
         counts = ("tried", "pruned", "failed", "seconds")
         found += [f"{key} {more[key]:.0f}" for key in counts if key in more]
     if "joules" in cell.ours:
-        joules = [peer["joules"] for peer in cell.peers.values() if "joules" in peer]
-        found.append(f"{cell.ours['watts']:.0f} W, {millijoules(cell.ours['joules'])} mJ")
-        found.append(f"best peer {millijoules(min(joules, default=None))} mJ")
+        best = min(
+            (peer["joules"] for peer in cell.peers.values() if "joules" in peer), default=None
+        )
+        ours, theirs = (
+            "–" if one is None else f"{1e3 * one:.3g}" for one in (cell.ours["joules"], best)
+        )
+        found += [f"{cell.ours['watts']:.0f} W, {ours} mJ", f"best peer {theirs} mJ"]
     return found
 
 
@@ -228,12 +228,6 @@ def wrong_results(cells: Sequence[Cell]) -> list[str]:
     ]
 
 
-def print_standings(standings: Sequence[Standing], wrong: Sequence[str]) -> None:
-    print(f"\n## Next to the best peer\n\n{worst_tables(standings)}")
-    print(f"\n## Summary\n\n{summary(standings, SHARE_AHEAD, MEDIAN_RATIO)}")
-    print("\n## Ours without a time\n\n" + ("\n".join(f"- {text}" for text in wrong) or "none"))
-
-
 def sparse_standing(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     own = [one for one in cells if one.part == SPARSE and one.microseconds]
     found: list[dict[str, Any]] = []
@@ -243,7 +237,7 @@ def sparse_standing(cells: Iterable[Cell]) -> list[dict[str, Any]]:
             if layout in layouts:
                 found.append({"dtype": dtype, "layout": layout} | _figures(layouts[layout]))
         first, last = (
-            {cell.more["pattern"]: cell.microseconds or 0.0 for cell in layouts.get(layout, ())}
+            {cell.more["pattern"]: cell.microseconds for cell in layouts.get(layout, ())}
             for layout in LAYOUTS
         )
         ratios = [time / last[pattern] for pattern, time in first.items() if pattern in last]

@@ -323,7 +323,7 @@ def test_a_function_without_a_time_on_a_device_is_named(capsys):
     assert found.wrong_results([cell]) == ["1: 8^2 float32: function: wrong result"]
     standings = found.standings_of([one], [cell])
     assert [s["call"] for s in standings] == ["operator, in a graph", "operator, eager"]
-    found.print_standings(standings, found.wrong_results([cell]))
+    module("gpu.__main__").print_list("Ours without a time", found.wrong_results([cell]))
     assert "- 1: 8^2 float32: function: wrong result" in capsys.readouterr().out
 
 
