@@ -80,29 +80,24 @@ def measured_results(
     begun = time.perf_counter()
     if given.device is None:
         return Results(given.json)
-    bench: Bench
+    bench = Bench()
     if given.device == "cuda":
         from benchmarks.papers.cuda_bench import CudaBench
 
         bench = CudaBench(energy, given.commit, given.processes)
-    else:
-        bench = Bench()
     results = Results(given.json, bench.machine)
     keys = keys_of(fair_order(patterns, given.part), given.batch, given.dtype)
     if given.retry:
         for key in keys:
             results.cell(key).failed.clear()
-    cells, seconds = [], given.seconds - (time.perf_counter() - begun)
+    seconds = given.seconds - (time.perf_counter() - begun)
     try:
         for cell in measure_missing(bench, results, keys, names, energy, seconds):
             print(words(vars(cell)), flush=True)
-            cells.append(cell)
     except DeviceLostError as error:
         print(f"the device works no more: {error}", flush=True)
         sys.exit(DEVICE_LOST)
     left = [key for key in keys if results.cell(key).lacks(names, energy)]
     taken = time.perf_counter() - begun
-    print(
-        f"\n{len(cells)} cells in {taken:.0f} s; {len(keys) - len(left)} of {len(keys)} are there"
-    )
+    print(f"\n{taken:.0f} s; {len(keys) - len(left)} of {len(keys)} cells are there")
     return results

@@ -63,12 +63,10 @@ class Cell:
         return self.pattern, self.batch, self.dtype, self.layout
 
     def lacks(self, names: Iterable[str], energy: bool) -> list[str]:
-        def lacks(name: str) -> bool:
-            has_energy = name in self.joules or f"{name} energy" in self.failed
-            is_timed = name in self.seconds and (has_energy or not energy)
-            return not is_timed and name not in self.failed
-
-        return [name for name in names if lacks(name)]
+        timed = set(self.seconds)
+        if energy:
+            timed &= {*self.joules, *(one.removesuffix(" energy") for one in self.failed)}
+        return [name for name in names if name not in timed and name not in self.failed]
 
 
 def least(
@@ -266,7 +264,9 @@ def measure_contender(
     call = makers[name]()
     result = bench.run(call)
     if name != ALONE:
-        check(bench.vectors(result, given), given)
+        worst = np.abs(bench.vectors(result, given) - given.expected) / given.bound
+        if not (worst <= 1).all():
+            raise ArithmeticError(f"wrong result, {np.nanmax(worst):.1e} times the bound")
     del result
     seconds = bench.once(call)
     others = (time for known, time in cell.seconds.items() if known != ALONE)
@@ -307,12 +307,6 @@ def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -
     bench.release()
 
 
-def check(found: Array, given: Problem) -> None:
-    worst = np.abs(found - given.expected) / given.bound
-    if not (worst <= 1).all():
-        raise ArithmeticError(f"wrong result, {np.nanmax(worst):.1e} times the bound")
-
-
 def measure_missing(
     bench: Bench,
     results: Results,
@@ -325,18 +319,15 @@ def measure_missing(
     """Measure what cells lack, one after another, until the time is over; yield each when done."""
     end = clock() + seconds
     left = [key for key in keys if results.cell(key).lacks(names, energy)]
-    for begin in range(0, len(left), AHEAD):
-        chunk = left[begin : begin + AHEAD]
+    for number, key in enumerate(left):
         if clock() > end:
             return
-        bench.compile(chunk)
-        for key in chunk:
-            if clock() > end:
-                return
-            cell = results.cell(key)
-            cell.commit = results.machine.get("commit", "")
-            try:
-                measure_cell(bench, cell, cell.lacks(names, energy), energy)
-            finally:
-                results.add(cell)
-            yield cell
+        if number % AHEAD == 0:
+            bench.compile(left[number : number + AHEAD])
+        cell = results.cell(key)
+        cell.commit = results.machine.get("commit", "")
+        try:
+            measure_cell(bench, cell, cell.lacks(names, energy), energy)
+        finally:
+            results.add(cell)
+        yield cell
