@@ -6,11 +6,9 @@ multiple of the list's, "fewer" how many times fewer multiply-adds there are.
 
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +34,7 @@ PRODUCTS = 10_000_000
 ROUNDS = 15
 
 
-def both_forms(rng: np.random.Generator, name: str, level: int) -> tuple[Any, bk.BatchedKron]:
+def both_forms(rng, name, level):
     """An operator as sweeps and as a list, with 3 functions per 1-D cell."""
     if name != "v f_x":
         problem = gallery.make(name, level, 2)
@@ -49,9 +47,7 @@ def both_forms(rng: np.random.Generator, name: str, level: int) -> tuple[Any, bk
     return sweeps, bk.BatchedKron._from_spec(spec)
 
 
-def _mode_operator(
-    rng: np.random.Generator, level: int, kind: str, begin: float, end: float
-) -> SimpleNamespace:
+def _mode_operator(rng, level, kind, begin, end):
     """Random blocks for pairs of 1-D cells whose supports both meet begin … end of [0, 1]."""
     cells = np.arange(2**level)
     length = 2.0 ** np.minimum(0, 1 - np.frexp(cells.astype(float))[1])
@@ -63,7 +59,7 @@ def _mode_operator(
     )
 
 
-def all_pairs(rng: np.random.Generator, modes: int, level: int, count: int) -> bk.BatchedKron:
+def all_pairs(rng, modes, level, count):
     """The first ``count`` products of all pairs of a grid's cells, with 3 × 3 matrices."""
     cells, wide = SparseGrid.sparse([level] * modes).cells, 2**level
     count = min(count, len(cells) ** 2)
@@ -72,9 +68,7 @@ def all_pairs(rng: np.random.Generator, modes: int, level: int, count: int) -> b
     return bk.BatchedKron(pool, cells[out] * wide + cells[source], source, out)
 
 
-def least_seconds(
-    ways: dict[str, bk.Operator], rng: np.random.Generator, device: str
-) -> dict[str, float]:
+def least_seconds(ways, rng, device):
     operators = {name: op.to(device) for name, op in ways.items()}
     first = next(iter(operators.values()))
     x = first._arrays.asarray(rng.standard_normal(first.shape[1]).astype(first.dtype))
@@ -87,7 +81,7 @@ def least_seconds(
     return least(in_turn(calls, ROUNDS, wait=waiter(device)))
 
 
-def fewer(op: bk.BatchedKron) -> float:
+def fewer(op):
     direct = sum(
         np.count_nonzero(~flags[ids]) * pool.shape[2]
         for flags, ids, pool in zip(
@@ -99,7 +93,7 @@ def fewer(op: bk.BatchedKron) -> float:
     return float(direct * op._spec.input_size / listing.multiply_adds)
 
 
-def measured_lists(rng: np.random.Generator, device: str, quick: bool) -> Iterator[dict[str, Any]]:
+def measured_lists(rng, device, quick):
     for name, level in GRIDS[:1] if quick else GRIDS:
         sweeps, op = both_forms(rng, name, level)
         ways = {"sweeps": sweeps, "direct": op, "auto": op.plan("auto")}
@@ -117,8 +111,8 @@ def measured_lists(rng: np.random.Generator, device: str, quick: bool) -> Iterat
         yield {"case": f"random ({modes},{size})", "seconds": times}
 
 
-def measured_setup(rng: np.random.Generator, products: int) -> Iterator[dict[str, Any]]:
-    makers: dict[str, Callable[[], bk.BatchedKron]] = {
+def measured_setup(rng, products):
+    makers = {
         "grid": lambda: all_pairs(rng, 3, 8, products),
         "random": lambda: bk.BatchedKron(
             rng.standard_normal((4096, 3, 3)),
@@ -140,7 +134,7 @@ def measured_setup(rng: np.random.Generator, products: int) -> Iterator[dict[str
         yield {"case": case, "seconds": {"plan": seconds}, "memory": peak}
 
 
-def main() -> None:
+def main():
     parser = parser_of(__doc__, "seed", "quick", "device", "json")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

@@ -6,16 +6,13 @@ of the last state, relative and root mean square over random points of the box.
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import batchkron
-from batchkron.problems import PDE, Axis, Mixed, Problem, div, gallery, make, pointwise
+from batchkron.problems import PDE, Axis, Mixed, div, gallery, make, pointwise
 from batchkron.solvers import Adapt, evolve
 from benchmarks.core.options import parser_of
 from benchmarks.core.plots import figures, save_figure
@@ -23,7 +20,7 @@ from benchmarks.core.records import ROOT, machine, recorded, save_text
 from benchmarks.core.tables import duration, groups, table
 
 DEGREE = 2
-METHOD: Literal["rk4"] = "rk4"
+METHOD = "rk4"
 POINTS = 4000  # random points at which errors are taken
 TARGETS = (3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 PAGE = ROOT / "docs" / "results" / "full-or-sparse.md"
@@ -68,8 +65,6 @@ what that saves.
 {runs}
 """
 
-Values = NDArray[np.float64]
-
 
 class Case(NamedTuple):
     """A problem, its solution at the end, and the runs on each kind of grid.
@@ -83,19 +78,19 @@ class Case(NamedTuple):
     name: str
     text: str
     until: float
-    make: Callable[[Any, Any], Problem]
-    exact: Callable[[float], Callable[[Values], Values]]
-    runs: Mapping[str, Sequence[Any]]
+    make: object
+    exact: object
+    runs: dict
     start: int
     finest: int
     groups: tuple[list[str], ...] = ()
 
 
-def continuity(until: float) -> Callable[[Values], Values]:
+def continuity(until):
     pde = gallery.get("continuity-3d").pde
     (part,) = pde.exact
 
-    def solution(points: Values) -> Values:
+    def solution(points):
         found = np.full(len(points), part.coefficient * part.time(until))
         for axis, own in zip(pde.axes, points.T, strict=True):
             function = part.factor(axis)
@@ -105,7 +100,7 @@ def continuity(until: float) -> Callable[[Values], Values]:
     return solution
 
 
-def burgers(level: Any, grid: Any) -> Problem:
+def burgers(level, grid):
     x, y = Axis("x", 0, 2 * np.pi), Axis("y", 0, 2 * np.pi)
     flux = pointwise(lambda f: f**2 / 2, speed=1.0)
     terms = [-1 * div(x) @ flux, -1 * div(y) @ flux]
@@ -113,10 +108,10 @@ def burgers(level: Any, grid: Any) -> Problem:
     return pde.discretize(level, DEGREE, grid)
 
 
-def characteristics(until: float) -> Callable[[Values], Values]:
+def characteristics(until):
     """Solve f = sin(x + y - 2 t f) by bisection; before the shock, at t = ½, that is one number."""
 
-    def solution(points: Values) -> Values:
+    def solution(points):
         z = points.sum(axis=1)
         low, high = np.full(len(z), -1.0), np.ones(len(z))
         for _ in range(60):
@@ -128,21 +123,21 @@ def characteristics(until: float) -> Callable[[Values], Values]:
     return solution
 
 
-def landau(name: str, amplitude: float) -> Callable[[float], Callable[[Values], Values]]:
+def landau(name, amplitude):
     """The solution by that of one position and velocity, F, and Maxwellians M.
 
     In 1x2v it is F(x, v1) M(v2). In 2x2v it is F(x, v1) M(v2) + M(v1) F(y, v2) - M(v1) M(v2), up to
     the square of the amplitude.
     """
 
-    def bell(v: Values) -> Values:
+    def bell(v):
         return np.asarray(np.exp(-(v**2) / 2) / np.sqrt(2 * np.pi))
 
-    def exact(until: float) -> Callable[[Values], Values]:
+    def exact(until):
         problem = make("landau-1x1v", (5, 6), 3, "full", amplitude=amplitude)
         u = evolve(problem, until=until, method=METHOD).u
 
-        def solution(points: Values) -> Values:
+        def solution(points):
             if name == "landau-1x2v":
                 x, v1, v2 = points.T
                 return problem.evaluate(u, np.stack([x, v1], axis=1)) * bell(v2)
@@ -192,7 +187,7 @@ CASES = (
 )
 
 
-def runs_of(case: Case) -> Iterator[dict[str, Any]]:
+def runs_of(case):
     """Run a case on its grids."""
     rng, exact = np.random.default_rng(1), case.exact(case.until)
     axes = case.make(1, "sparse").axes
@@ -203,7 +198,7 @@ def runs_of(case: Case) -> Iterator[dict[str, Any]]:
         grids = {"full": "full", "mixed": Mixed(*case.groups) if case.groups else None}
         level = case.start if kind == "adaptive" else setting
         problem = case.make(level, grids.get(kind, "sparse"))
-        rule: dict[str, Any] = {"method": METHOD}
+        rule = {"method": METHOD}
         if kind == "adaptive":
             rule["adapt"] = Adapt(setting, every=5, max_level=case.finest)
         evolve(problem, until=problem.stepper.dt, method=METHOD)  # plans, memory
@@ -216,7 +211,7 @@ def runs_of(case: Case) -> Iterator[dict[str, Any]]:
         yield one | {"steps": result.steps, "seconds": seconds, "error": float(error)}
 
 
-def comparison(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def comparison(runs):
     """Return a row for each case and error that the full grid and another reach."""
     rows = []
     for (name, own), target in product(groups(runs, lambda one: one["case"]).items(), TARGETS):
@@ -230,7 +225,7 @@ def comparison(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def draw(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
+def draw(path, runs):
     """Draw a panel for each case, with the error against seconds."""
     pyplot = figures()
     names = list(dict.fromkeys(one["case"] for one in runs))
@@ -251,7 +246,7 @@ def draw(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
     pyplot.close(figure)
 
 
-def page(record: Mapping[str, Any]) -> str:
+def page(record):
     """Return the page with the tables of a record."""
     rows = comparison(record["runs"])
     wins = [f"{name} at {target}" for name, target, *_, best, _ in rows if best == "full"]
@@ -271,7 +266,7 @@ def page(record: Mapping[str, Any]) -> str:
     ).strip()
 
 
-def main(words: list[str] | None = None) -> int:
+def main(words=None):
     parser = parser_of(__doc__, "json", "plot", "quick")
     add = parser.add_argument
     add("--threads", type=int, help="threads of the kernels")

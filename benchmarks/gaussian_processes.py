@@ -8,11 +8,10 @@ returns its operand: no product can do better, but it learns nothing. benchmarks
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import product
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import torch
@@ -59,13 +58,10 @@ CASES = {
 QUICK = {"quick 6^3": Case(150, 6, 3), "quick 8^2": Case(100, 8, 2)}
 
 
-Row = dict[str, Any]  # a case, the milliseconds of a step and the last loss of each way, remarks
-
-
-class Regression(gpytorch.models.ExactGP):  # type: ignore[misc]
+class Regression(gpytorch.models.ExactGP):
     """KISS-GP with a length for each dimension; for LOVE behind a neural network."""
 
-    def __init__(self, x: Any, y: Any, likelihood: Any, case: Case, model: str) -> None:
+    def __init__(self, x, y, likelihood, case, model):
         super().__init__(x, y, likelihood)
         self.mean_module = gpytorch.means.ConstantMean()
         kernel = gpytorch.kernels.RBFKernel(ard_num_dims=case.dimensions)
@@ -74,26 +70,26 @@ class Regression(gpytorch.models.ExactGP):  # type: ignore[misc]
         self.covar_module = gpytorch.kernels.ScaleKernel(made)
         self.features = network(case.dimensions) if model == "LOVE" else None
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         place = x if self.features is None else self.features(x)
         return gpytorch.distributions.MultivariateNormal(
             self.mean_module(place), self.covar_module(place)
         )
 
 
-def network(dimensions: int) -> torch.nn.Module:
+def network(dimensions):
     widths = [dimensions, *HIDDEN, dimensions]
-    layers: list[torch.nn.Module] = []
+    layers = []
     for k in range(len(widths) - 1):
         layers += [torch.nn.Linear(widths[k], widths[k + 1]), torch.nn.ReLU()]
     return torch.nn.Sequential(*layers[:-1], gpytorch.utils.grid.ScaleToBounds(-1.0, 1.0))
 
 
 @contextmanager
-def without_products() -> Iterator[None]:
+def without_products():
     """Kronecker products return their operands, and their gradients are zeros."""
 
-    def no_gradient(product: Any, left: Any, right: Any) -> Any:
+    def no_gradient(product, left, right):
         return tuple(torch.zeros_like(one) for one in product.representation())
 
     nothing = dict.fromkeys(("_matmul", "_t_matmul"), lambda product, rhs: rhs)
@@ -103,7 +99,7 @@ def without_products() -> Iterator[None]:
         yield
 
 
-WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+WAYS = {
     "GPyTorch": nullcontext,
     "product": lambda: accelerate(interpolation=False),
     "interpolated": accelerate,
@@ -114,7 +110,7 @@ WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 class Training:
     """A model and its optimizer, one step at a time."""
 
-    def __init__(self, case: Case, model: str, way: str, options: argparse.Namespace, dtype: Any):
+    def __init__(self, case, model, way, options, dtype):
         torch.manual_seed(0)
         made = {"device": options.device, "dtype": dtype}
         count = max(1, round(TRAINED * case.points))
@@ -128,7 +124,7 @@ class Training:
         self.x, self.y, self.context, self.device = x, y, WAYS[way], options.device
         self.steps = 0
 
-    def step(self) -> tuple[float, float]:
+    def step(self):
         """Return the seconds and the loss of a step, whose probe vectors are the same for all."""
         torch.manual_seed(1 + self.steps)
         self.steps += 1
@@ -143,7 +139,7 @@ class Training:
         return perf_counter() - began, loss.item()
 
 
-def settings() -> ExitStack:
+def settings():
     """Iterations and probe vectors; with GPyTorch's preconditioner losses would differ."""
     stack = ExitStack()
     for one in (
@@ -159,12 +155,12 @@ def settings() -> ExitStack:
     return stack
 
 
-def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Namespace) -> Row:
+def measure(name, case, model, dtype, options):
     published = dict(zip(("SKI", "SKIP", "LOVE"), case.published, strict=False))
     trained, losses, remarks = round(TRAINED * case.points), dict[str, float](), list[str]()
     entries = trained * 4**case.dimensions
-    trainings: dict[str, Training] = {}
-    seconds: dict[str, list[float]] = {}
+    trainings = {}
+    seconds = {}
     for way in WAYS:
         if way != "interpolated" and entries > MAX_ENTRIES[options.device]:
             remarks.append(f"{way}: an interpolation matrix of {entries:.1e} entries")
@@ -188,7 +184,7 @@ def measure(name: str, case: Case, model: str, dtype: str, options: argparse.Nam
     return {**row, "remarks": remarks + comparisons(row)}
 
 
-def comparisons(row: Row) -> list[str]:
+def comparisons(row):
     said, times, losses = [], row["milliseconds"], row["losses"]
     for way in ("product", "interpolated", "bound"):
         if "GPyTorch" in times and way in times:
@@ -202,8 +198,8 @@ def comparisons(row: Row) -> list[str]:
     return said
 
 
-def add_dtypes_and_epochs(parser: argparse.ArgumentParser, epochs: int) -> None:
-    def count(text: str) -> int:
+def add_dtypes_and_epochs(parser, epochs):
+    def count(text):
         if int(text) < 2:
             raise argparse.ArgumentTypeError("must be 2 or more: the first step is not timed")
         return int(text)
@@ -213,7 +209,7 @@ def add_dtypes_and_epochs(parser: argparse.ArgumentParser, epochs: int) -> None:
     parser.add_argument("--epochs", type=count, default=epochs, help=about)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments=None):
     parser = parser_of(__doc__, "device", "quick", "json")
     add = parser.add_argument
     add("--cases", nargs="+", choices=[*CASES, *QUICK], default=list(CASES))

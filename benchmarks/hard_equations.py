@@ -1,25 +1,18 @@
 """Equations that are hard for preconditioners: large contrasts, oblique axes, strong advection."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
-from numpy.typing import NDArray
 
 from batchkron.problems import PDE, Axis, Dirichlet, Inflow, SparseGrid
 from batchkron.problems.discretization.basis.multiwavelets import legendre_values, to_hierarchical
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
 
-Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-
-def axes_of(dimensions: int) -> list[Axis]:
+def axes_of(dimensions):
     """Return axes of the unit cube."""
     return [Axis(name, 0, 1) for name in "xyzw"[:dimensions]]
 
 
-def with_coefficient(amplitude: float, f: Function, dimensions: int = 2) -> PDE:
+def with_coefficient(amplitude, f, dimensions=2):
     """Return u_t = ∇·(k ∇u), k = 1 + amplitude · f(x_1) ⋯ f(x_d), u = 0 on the boundary."""
     axes = axes_of(dimensions)
     terms = [*laplacian(axes)]
@@ -32,37 +25,37 @@ def with_coefficient(amplitude: float, f: Function, dimensions: int = 2) -> PDE:
     return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
 
 
-def wave(s: NDArray[np.float64]) -> NDArray[np.float64]:
+def wave(s):
     """Return sin 8πs."""
     return np.sin(8 * np.pi * s)
 
 
-def hill(s: NDArray[np.float64]) -> NDArray[np.float64]:
+def hill(s):
     """Return exp(-(s - ½)² / (2 · 0.1²))."""
     return np.exp(-((s - 0.5) ** 2) / (2 * 0.1**2))
 
 
-def inside(s: NDArray[np.float64]) -> NDArray[np.float64]:
+def inside(s):
     """Return 1 on [¼, ¾], 0 elsewhere."""
     return ((s >= 0.25) & (s <= 0.75)).astype(float)
 
 
-def sin8(dimensions: int = 2) -> PDE:
+def sin8(dimensions=2):
     """Return diffusion with k = 1 + 0.9 Π sin 8πx."""
     return with_coefficient(0.9, wave, dimensions)
 
 
-def bump(amplitude: float = 100.0, dimensions: int = 2) -> PDE:
+def bump(amplitude=100.0, dimensions=2):
     """Return diffusion that is faster by the amplitude in the middle."""
     return with_coefficient(amplitude, hill, dimensions)
 
 
-def box(dimensions: int = 2) -> PDE:
+def box(dimensions=2):
     """Return diffusion that is a thousand times as fast in a box."""
     return with_coefficient(1e3, inside, dimensions)
 
 
-def oblique(dimensions: int = 2) -> PDE:
+def oblique(dimensions=2):
     """Return diffusion with the tensor R diag(1, ε, …) Rᵀ, ε = 0.01, R rotations by 30°."""
     axes = axes_of(dimensions)
     R = np.eye(dimensions)
@@ -78,7 +71,7 @@ def oblique(dimensions: int = 2) -> PDE:
     return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
 
 
-def wind(dimensions: int = 2) -> PDE:
+def wind(dimensions=2):
     """Return u_t = 10⁻⁴ Δu + ∇·(v u), v turning about the middle of the first two axes."""
     axes = x, y, *_ = axes_of(dimensions)
     terms = [
@@ -89,21 +82,21 @@ def wind(dimensions: int = 2) -> PDE:
     return PDE(axes, terms, boundary=Dirichlet(), initial=0.0)
 
 
-def diffusion(dimensions: int = 2) -> PDE:
+def diffusion(dimensions=2):
     """Return u_t = Δu, u = 0 on the boundary."""
     axes = axes_of(dimensions)
     return PDE(axes, laplacian(axes), boundary=Dirichlet(), initial=0.0)
 
 
-def _front(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _front(x, y):
     return np.tanh((x + y - 1.0) / 0.05)
 
 
-def _corner(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _corner(x, y):
     return np.exp(-(x + y) / 0.1)
 
 
-def _two_bumps(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _two_bumps(x, y):
     first = np.exp(-((x - 0.3) ** 2 + (y - 0.3) ** 2) / 0.005)
     return first + np.exp(-((x - 0.7) ** 2 + (y - 0.6) ** 2) / 0.005)
 
@@ -112,7 +105,7 @@ _SHAPES = {"front": _front, "corner": _corner, "two bumps": _two_bumps}
 SHAPES = tuple(_SHAPES)
 
 
-def adapted_grid(shape: str, level: int, tolerance: float = 1e-3) -> SparseGrid:
+def adapted_grid(shape, level, tolerance=1e-3):
     """Return the cells where a function of `SHAPES` has large coefficients, and their ancestors.
 
     They are of its projection of degree 2; large is a block's norm from ``tolerance`` on.

@@ -2,9 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +13,7 @@ from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, save
 from benchmarks.core.tables import words
-from benchmarks.core.timing import Call, seconds_of
+from benchmarks.core.timing import seconds_of
 from benchmarks.kronecker_chains import times_of
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -23,28 +21,26 @@ SIZES = (4, 8, 16, 32, 64)
 TERMS, SITES_OF_TERM = 12, 3
 
 
-def shapes_of(n: int, elements: int) -> dict[str, tuple[int, int]]:
+def shapes_of(n, elements):
     """The sizes of the identities before and behind a factor n × n, by position."""
     count = elements // n
     half = math.isqrt(count)
     return {"A ⊗ I": (1, count), "I ⊗ A ⊗ I": (half, half), "I ⊗ A": (count, 1)}
 
 
-def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+def random(rng, shape, dtype):
     values = rng.standard_normal(shape)
     if dtype.startswith("complex"):
         values = values + 1j * rng.standard_normal(shape)
     return values.astype(dtype)
 
 
-def one_factor(
-    position: str, n: int, dtype: str, elements: int, cuda: bool, rng: np.random.Generator
-) -> dict[str, Any]:
+def one_factor(position, n, dtype, elements, cuda, rng):
     before, behind = shapes_of(n, elements)[position]
-    matrix: Any = random(rng, (n, n), dtype)
-    op: Any = bk.KroneckerProduct(bk.Identity(before), matrix, bk.Identity(behind))
-    x: Any = random(rng, (before * n * behind,), dtype)
-    module: Any = np
+    matrix = random(rng, (n, n), dtype)
+    op = bk.KroneckerProduct(bk.Identity(before), matrix, bk.Identity(behind))
+    x = random(rng, (before * n * behind,), dtype)
+    module = np
     if cuda:
         import cupy
 
@@ -54,7 +50,7 @@ def one_factor(
     if behind == 1:
         right = module.ascontiguousarray(matrix.T)
         target = other.reshape(before, n)
-        peer: Call = partial(module.matmul, x.reshape(before, n), right, out=target)
+        peer = partial(module.matmul, x.reshape(before, n), right, out=target)
     else:
         peer = partial(module.matmul, matrix, x.reshape(shape), out=other.reshape(shape))
     seconds = times_of({"ours": partial(op.apply, x, out=y), "matmul": peer}, cuda)
@@ -63,13 +59,13 @@ def one_factor(
     return {**found, "ratio": seconds["ours"] / seconds["matmul"], "wrong": wrong}
 
 
-def spin_chain(sites: int, rng: np.random.Generator) -> tuple[Any, Any]:
+def spin_chain(sites, rng):
     flip, sign = np.array([[0.0, 1.0], [1.0, 0.0]]), np.diag([1.0, -1.0])
     terms, matrix = [], sp.csr_array((2**sites, 2**sites))
     for term in range(TERMS):
         first = term % (sites - SITES_OF_TERM + 1)
         own = [(1 + rng.random()) * sign, flip, sign]
-        factors: list[Any] = [np.eye(2)] * sites
+        factors = [np.eye(2)] * sites
         factors[first : first + SITES_OF_TERM] = own
         terms.append(bk.KroneckerProduct(factors))
         ends = 2**first, 2 ** (sites - first - SITES_OF_TERM)
@@ -78,9 +74,9 @@ def spin_chain(sites: int, rng: np.random.Generator) -> tuple[Any, Any]:
     return reduce(lambda a, b: a + b, terms), sp.csr_array(matrix)
 
 
-def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
+def chain(sites, cuda, rng):
     op, matrix = spin_chain(sites, rng)
-    found: dict[str, Any] = {
+    found = {
         "terms": TERMS,
         "sites": sites,
         "bytes": {
@@ -88,8 +84,8 @@ def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
             "CSR": matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes,
         },
     }
-    x: Any = rng.standard_normal(2**sites)
-    solve: Any = eigsh
+    x = rng.standard_normal(2**sites)
+    solve = eigsh
     if cuda:
         import cupy
         import cupyx.scipy.sparse
@@ -109,7 +105,7 @@ def chain(sites: int, cuda: bool, rng: np.random.Generator) -> dict[str, Any]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--size", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=DTYPES)

@@ -1,17 +1,13 @@
 """Interpolated Kronecker products: ``python -m benchmarks.interpolated [--threads 1,2]``."""
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 import batchkron as bk
-from benchmarks.core.checks import Array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import OURS, Contender, measure, next_to_peers
@@ -23,33 +19,33 @@ KINDS = ("W", "W K")
 DTYPES = ("float32", "float64")
 
 
-def ours(data: InterpolatedData) -> Callable[[], Any]:
+def ours(data):
     if data.kind == "W K":
         op = bk.InterpolatedKronecker(data.points, data.grid, data.factors)
         return partial(op.apply, data.inputs[0], data.outputs[0])
     W, between = data.operator, np.empty((data.batch, data.operator.shape[1]), data.dtype)
 
-    def call() -> None:
+    def call():
         W.T.apply(data.inputs[0], between)
         W.apply(between, data.outputs[0])
 
     return call
 
 
-def by_sparse(data: InterpolatedData, W: Any, turned: Any) -> Callable[[], Any]:
+def by_sparse(data, W, turned):
     """A product with W, or with W and the grid's factors, given W and its transpose."""
     product = bk.KroneckerProduct(data.factors)
 
-    def call() -> Array:
+    def call():
         on_grid = turned @ data.inputs[0].T
         if data.kind == "W K":
             on_grid = product.matmat(np.asarray(on_grid))
-        return (W @ on_grid).T  # type: ignore[no-any-return]
+        return (W @ on_grid).T
 
     return call
 
 
-def by_torch(data: InterpolatedData) -> Callable[[], Any] | None:
+def by_torch(data):
     try:
         import torch
     except ImportError:
@@ -60,16 +56,16 @@ def by_torch(data: InterpolatedData) -> Callable[[], Any] | None:
     )
     product, x = bk.KroneckerProduct(data.factors), torch.from_numpy(data.inputs[0].T.copy())
 
-    def call() -> Array:
+    def call():
         on_grid = T @ x
         if data.kind == "W K":
             on_grid = torch.from_numpy(product.matmat(on_grid.numpy()))
-        return (W @ on_grid).numpy().T  # type: ignore[no-any-return]
+        return (W @ on_grid).numpy().T
 
     return call
 
 
-def contenders(data: InterpolatedData) -> list[Contender]:
+def contenders(data):
     W = data.sparse
     found = [
         Contender(OURS, "", [ours(data)], False),
@@ -82,16 +78,14 @@ def contenders(data: InterpolatedData) -> list[Contender]:
     return found
 
 
-def set_threads(count: int) -> None:
+def set_threads(count):
     bk.set_num_threads(count)
     threadpool_limits(count)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(count)
 
 
-def measured(
-    data: InterpolatedData, threads: list[int], turn_seconds: float
-) -> Iterator[dict[str, Any]]:
+def measured(data, threads, turn_seconds):
     results = measure(contenders(data), data, threads, set_threads, 3, turn_seconds)
     csr = data.sparse
     csr_bytes = csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes
@@ -104,14 +98,12 @@ def measured(
         }
 
 
-def described(data: InterpolatedData, kind: str) -> dict[str, Any]:
+def described(data, kind):
     found = {"sizes": data.sizes, "points": data.count, "batch": data.batch}
     return {**found, "dtype": data.dtype.name, "kind": kind}
 
 
-def all_data(
-    options: argparse.Namespace, kinds: Sequence[str] = ("W",)
-) -> Iterator[InterpolatedData]:
+def all_data(options, kinds=("W",)):
     rng = np.random.default_rng(options.seed)
     for modes in options.modes:
         count = min(options.points, MAX_ENTRIES // 4**modes)
@@ -121,12 +113,12 @@ def all_data(
             yield InterpolatedData(matrices, batch, dtype, kind, rng)
 
 
-def cpu_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def cpu_rows(options):
     for data in all_data(options, KINDS):
         yield from measured(data, options.threads, options.turn)
 
 
-def device_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def device_rows(options):
     from benchmarks.gpu.parts import interpolated as part
 
     for data in all_data(options):
@@ -134,11 +126,11 @@ def device_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield described(data, kind) | part.measured_row(data, kind)
 
 
-def segment_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def segment_rows(options):
     """The transpose alone: by the owners of cells, by the rule, with segments of some points."""
     from benchmarks.gpu.parts.interpolated import variant_time
 
-    ways: list[dict[str, Any]] = [{"_MAX_PARTIAL": -1}, {}]
+    ways = [{"_MAX_PARTIAL": -1}, {}]
     ways += [
         {"MIN_POINTS": n, "_MAX_POINTS": n, "INNER": inner}
         for n in options.segments
@@ -149,7 +141,7 @@ def segment_rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield described(data, "W transposed") | way | variant_time(data, way)
 
 
-def main() -> int:
+def main():
     parser = parser_of(__doc__, "threads", "device", "seed", "turn", "json", turn=0.1)
     parser.add_argument("--modes", type=counts, default=sorted(GRIDS), help="numbers of dimensions")
     parser.add_argument("--points", type=int, help="20 000, on a device 500 000")

@@ -2,23 +2,22 @@
 
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 import batchkron as bk
-from benchmarks.core.checks import Array, Data, random_array
+from benchmarks.core.checks import Data, random_array
 
 
 class SparseMatrices:
     """W of some points, and its transpose, in CSR, made once for each dtype."""
 
-    def __init__(self, points: Array, grid: bk.RegularGrid) -> None:
+    def __init__(self, points, grid):
         self.points, self.grid = points, grid
-        self._known: dict[tuple[str, bool], Any] = {}
+        self._known = {}
 
-    def matrix(self, dtype: Any = np.float64, *, turned: bool = False) -> Any:
+    def matrix(self, dtype=np.float64, *, turned=False):
         key = np.dtype(dtype).name, turned
         if key not in self._known:
             if turned:
@@ -29,7 +28,7 @@ class SparseMatrices:
                 self._known[key] = self.matrix().astype(dtype)
         return self._known[key]
 
-    def _made(self) -> Any:
+    def _made(self):
         count, modes = self.points.shape
         windows = bk.Interpolation(self.points, self.grid, np.float64).windows
         order = np.argsort(windows.places)
@@ -47,9 +46,7 @@ class SparseMatrices:
 class InterpolatedData(Data):
     """Points, factors, and a batch of vectors (batch, points)."""
 
-    def __init__(
-        self, matrices: SparseMatrices, batch: int, dtype: str, kind: str, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, matrices, batch, dtype, kind, rng):
         super().__init__(np.dtype(dtype), 1, rng)
         self.matrices, self.grid, self.points = matrices, matrices.grid, matrices.points
         self.kind, self.sizes, self.batch = kind, self.grid.sizes, batch
@@ -62,15 +59,15 @@ class InterpolatedData(Data):
         self.outputs = [np.empty((batch, self.count), self.dtype)]
 
     @property
-    def sparse(self) -> Any:
+    def sparse(self):
         return self.matrices.matrix(self.dtype)
 
     @property
-    def turned(self) -> Any:
+    def turned(self):
         return self.matrices.matrix(self.dtype, turned=True)
 
     @cached_property
-    def reference(self) -> tuple[Any, Array, Array]:
+    def reference(self):
         """Some vectors of the result in double precision, and bounds of the errors."""
         few = np.linspace(0, self.batch - 1, min(self.batch, 2)).astype(int)
         x = self.inputs[0][few].astype(np.float64)
@@ -90,7 +87,7 @@ class InterpolatedData(Data):
         return few, found[0], 2 * np.finfo(self.dtype).eps * terms * found[1]
 
     @property
-    def our_bytes(self) -> int:
+    def our_bytes(self):
         """What `Interpolation` and its plan keep: points, weights, corners, places."""
         modes = len(self.sizes)
         return self.points.nbytes + self.count * (4 * modes * self.dtype.itemsize + 16)

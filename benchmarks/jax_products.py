@@ -1,9 +1,7 @@
 """Products of batchkron.jax: ``python -m benchmarks.jax_products [--dtype float32]``."""
 
 import math
-from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +14,6 @@ from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import in_turn, medians
 from benchmarks.shapes import chain, square_shapes
 
-Product = Callable[[Any, Sequence[Any]], Any]
-
 # Rows, and the sizes of square factors: FastKron's, and small and uneven ones.
 SHAPES = square_shapes(
     "256: 8^5 | 128: 16^4 | 256: 32^3 | 1024: 64^2; 128^2; 3^7 | 20: 2^9 | 4: 8^3 | 33: 3, 5, 4, 6"
@@ -28,10 +24,10 @@ IN_A_LOOP = ", in a loop"
 TOLERANCE = {"float32": 1e-4, "float64": 1e-11}  # relative to the largest entry
 
 
-def with_gradients(product: Product) -> Callable[..., Any]:
+def with_gradients(product):
     """A function of x, factors and a weight: the product, and gradients of its weighted sum."""
 
-    def loss(x: Any, factors: Any, weight: Any) -> Any:
+    def loss(x, factors, weight):
         y = product(x, factors)
         return jnp.vdot(y, weight), y
 
@@ -39,7 +35,7 @@ def with_gradients(product: Product) -> Callable[..., Any]:
     return jax.jit(lambda *given: (lambda found: (found[0][1], *found[1]))(gradients(*given)))
 
 
-CONTENDERS: dict[str, Callable[..., Any]] = {
+CONTENDERS = {
     "ours": jax.jit(lambda x, factors, weight: kron_matmul(x, factors)),
     "chain": jax.jit(lambda x, factors, weight: chain(x, factors)),
     "ours, gradients": with_gradients(kron_matmul),
@@ -47,20 +43,20 @@ CONTENDERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def repeated(function: Callable[..., Any]) -> Callable[..., Any]:
+def repeated(function):
     """A compiled function that calls one `LOOPS` times, of which no call can be left out."""
 
-    def call(_: int, carried: Any) -> Any:
+    def call(_, carried):
         given, _ = jax.lax.optimization_barrier(carried)
         return given, function(*given)
 
-    def calls(*given: Any) -> Any:
+    def calls(*given):
         return jax.lax.fori_loop(1, LOOPS, call, (given, function(*given)))[1]
 
     return jax.jit(calls)
 
 
-def is_wrong(found: Any, exact: Any, tolerance: float) -> bool:
+def is_wrong(found, exact, tolerance):
     """Whether a leaf differs from the exact one by more than a share of its largest entry."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(exact), strict=True)
     return any(
@@ -68,7 +64,7 @@ def is_wrong(found: Any, exact: Any, tolerance: float) -> bool:
     )
 
 
-def measure(name: str, dtype: str, rounds: int) -> dict[str, Any]:
+def measure(name, dtype, rounds):
     rows, sizes = SHAPES[name]
     rng = np.random.default_rng(0)
     size = math.prod(sizes)
@@ -82,7 +78,7 @@ def measure(name: str, dtype: str, rounds: int) -> dict[str, Any]:
             wrong.append(contender)
         timed[f"{contender}{IN_A_LOOP}"] = repeated(function)
 
-    def call(function: Callable[..., Any]) -> Callable[[], Any]:
+    def call(function):
         return lambda: jax.block_until_ready(function(*given))
 
     calls = {contender: call(function) for contender, function in timed.items()}
@@ -92,7 +88,7 @@ def measure(name: str, dtype: str, rounds: int) -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "microseconds": times, "wrong": wrong}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments=None):
     parser = parser_of(__doc__, "rounds", "json", rounds=7)
     parser.add_argument("--dtype", choices=TOLERANCE, nargs="+", default=list(TOLERANCE))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))

@@ -2,19 +2,17 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 import batchkron
-from batchkron.problems import Problem, make
+from batchkron.problems import make
 from batchkron.solvers import Adapt, evolve, steppers
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import machine, recorded, save
-from benchmarks.core.timing import Call, in_turn, least, seconds_of, waiter
-from benchmarks.sparse_grid.asgard import Asgard, AsgardProblem
+from benchmarks.core.timing import in_turn, least, seconds_of, waiter
+from benchmarks.sparse_grid.asgard import Asgard
 
 DEGREE = 2
 LEVELS = [5, 6, 7, 8]
@@ -47,11 +45,11 @@ ADAPT_START = 3  # level at which the adapted run begins
 TURN = 0.005  # seconds of a turn, about
 
 
-def least_seconds(calls: dict[str, Call], device: str, turns: int) -> dict[str, float]:
+def least_seconds(calls, device, turns):
     return least(in_turn(calls, turns, TURN, waiter(device)))
 
 
-def right_hand_sides(level: int, device: str, turns: int) -> dict[str, Any]:
+def right_hand_sides(level, device, turns):
     problem = make("two-stream", level, DEGREE).to(device)
     u = problem.initial.copy()
     frozen, out = problem.frozen(u), u.copy()
@@ -61,15 +59,13 @@ def right_hand_sides(level: int, device: str, turns: int) -> dict[str, Any]:
     return {"level": level, "unknowns": problem.unknowns, **times, "ratio": ratio}
 
 
-def step_seconds(
-    name: str, level: int, method: str, options: dict[str, Any], device: str, turns: int
-) -> dict[str, Any]:
+def step_seconds(name, level, method, options, device, turns):
     problem = make(name, level, DEGREE, method=method).to(device)
     dt, u = problem.stepper.dt, problem.initial.copy()
     stepper = steppers.get(method)(problem, dt, **options)
     start = u.copy()
 
-    def step() -> None:
+    def step():
         u[...] = start
         stepper.step(u, problem.t0, problem.t0 + dt)
 
@@ -78,9 +74,7 @@ def step_seconds(
     return {**found, "seconds": seconds}
 
 
-def our_run(
-    problem: Problem, method: str, dt: float, options: dict[str, Any]
-) -> tuple[float, float]:
+def our_run(problem, method, dt, options):
     """Return the seconds of a step from the start, and the norm of what the steps have changed."""
     stepper, u = steppers.get(method)(problem, dt, **options), problem.initial.copy()
     stepper.step(u, 0.0, dt)
@@ -91,7 +85,7 @@ def our_run(
     return seconds, float(np.linalg.norm(u - problem.initial))
 
 
-def asgards_run(made: AsgardProblem, unknowns: int) -> tuple[float, float]:
+def asgards_run(made, unknowns):
     """Return the same of ASGarD, from a problem at its start, which is closed."""
     if made.unknowns != unknowns:
         raise ValueError(f"ASGarD has {made.unknowns} unknowns, batchkron {unknowns}")
@@ -103,10 +97,10 @@ def asgards_run(made: AsgardProblem, unknowns: int) -> tuple[float, float]:
     return seconds, norm
 
 
-def next_to_asgard(asgard: Asgard, turns: int) -> Iterator[dict[str, Any]]:
+def next_to_asgard(asgard, turns):
     """Yield the times of steps, ours and ASGarD's in turns, and how far their states agree."""
     asgard.library.set_threads(1)
-    cases: list[tuple[Problem, str, float, Sequence[Call]]] = []
+    cases = []
     for level in COMPARED_LEVELS:
         problem = make("two-stream", level, DEGREE)
         dt, words = problem.stepper.dt, f"-l {level} -d {DEGREE} -s rk3"
@@ -131,17 +125,17 @@ def next_to_asgard(asgard: Asgard, turns: int) -> Iterator[dict[str, Any]]:
         yield {**own, "asgard": best[1:], "ratio": min(best[1:]) / best[0], "wrong": wrong}
 
 
-def adapted(level: int, until: float, device: str) -> Iterator[dict[str, Any]]:
+def adapted(level, until, device):
     """Yield unknowns, error and seconds of runs on the full, sparse and an adapted grid."""
     full = make("two-stream", level, DEGREE, "full").to(device)
-    rule = Adapt(max_level=level, **ADAPT)  # type: ignore[arg-type]
+    rule = Adapt(max_level=level, **ADAPT)
     lower = range(level, ADAPT_START, -1)
-    runs: list[tuple[str, Problem, dict[str, Any]]] = [
+    runs = [
         ("full", full, {}),
         *((f"sparse, level {k}", make("two-stream", k, DEGREE).to(device), {}) for k in lower),
         ("adapted", make("two-stream", ADAPT_START, DEGREE).to(device), {"adapt": rule}),
     ]
-    reference: Any = None
+    reference = None
     for kind, problem, options in runs:
         result = evolve(problem, until=until, method="ssp-rk3", raise_on_failure=True, **options)
         last = problem if result.problem is None else result.problem
@@ -154,7 +148,7 @@ def adapted(level: int, until: float, device: str) -> Iterator[dict[str, Any]]:
         yield {**own, **levels, "steps": result.steps, "seconds": result.seconds}
 
 
-def main(words: list[str] | None = None) -> int:
+def main(words=None):
     parser = parser_of(__doc__, "device", "asgard", "json")
     add = parser.add_argument
     add("--threads", type=int, help="threads of the CPU's kernels")
@@ -171,7 +165,7 @@ def main(words: list[str] | None = None) -> int:
     print("\nsteps")
     steps = recorded(step_seconds(*case, device, turns) for case in STEPS)
     asgard = Asgard(options.asgard).found()[0] if options.asgard else None
-    compared: list[dict[str, Any]] = []
+    compared = []
     if asgard is not None:
         batchkron.set_num_threads(1)
         print("\nsteps next to ASGarD's")

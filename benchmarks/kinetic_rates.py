@@ -1,13 +1,11 @@
 """Rates of kinetic waves beside theory: ``python -m benchmarks.kinetic_rates [--json PATH]``."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from batchkron.problems import Moment, Poisson, Problem, make
+from batchkron.problems import Moment, Poisson, make
 from batchkron.solvers import evolve
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, recorded
@@ -21,21 +19,18 @@ RELATIVE, ABSOLUTE = 0.01, 1.5e-3
 COLLISIONAL_WINDOW = (4.0, 20.0)
 
 
-# A wave: a problem of the gallery and its settings, its equilibrium (empty with collisions), its
-# wave number, and the times between which its rate is fitted; a run ends with them.
-Case = tuple[str, dict[str, float], list[Any], float, tuple[float, float]]
-
-
-def landau(k: float, end: float) -> Case:
+def landau(k, end):
     return "landau-1x1v", {"k": k}, [theory.Beam()], k, (6.0, end)
 
 
-def two_stream(drift: float, window: tuple[float, float], k: float = 0.2) -> Case:
+def two_stream(drift, window, k=0.2):
     beams = [theory.Beam([0.5], drift), theory.Beam([0.5], -drift)]
     return "two-stream-linear", {"drift": drift, "k": k}, beams, k, window
 
 
 SMALL = {"amplitude": 1e-5}  # grows for long before it saturates
+# Waves: a problem of the gallery and its settings, its equilibrium (empty with collisions), its
+# wave number, and the times between which its rate is fitted; a run ends with them.
 CASES = (
     *(landau(*one) for one in ((0.5, 20.0), (0.45, 25.0), (0.4, 30.0), (0.3, 40.0))),
     *(two_stream(3.0, (20.0, 30.0)), two_stream(2.7, (22.0, 32.0), 0.25)),
@@ -50,14 +45,14 @@ CASES = (
 )
 
 
-def followed(problem: Problem, until: float, measure: str) -> tuple[Any, Any]:
+def followed(problem, until, measure):
     """Return the times of every fourth step, and norms or values of the field."""
     x, *velocities = problem.axes
     poisson = Poisson(x, Moment(velocities))
     quarter = [x.lower + 0.75 * x.length]
     times, found = [], []
 
-    def record(state: Any) -> None:
+    def record(state):
         if state.step % 4 == 0:
             now = problem.field(state.u, poisson)
             times.append(state.t)
@@ -67,7 +62,7 @@ def followed(problem: Problem, until: float, measure: str) -> tuple[Any, Any]:
     return np.array(times), np.array(found)
 
 
-def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
+def measured(case, level, grid):
     name, settings, beams, k, window = case
     problem = make(name, level, DEGREE, grid, **settings)
     if not beams:
@@ -87,7 +82,7 @@ def measured(case: Case, level: Any, grid: str) -> dict[str, Any]:
     return {**found, "within": bool(abs(fitted - rate) <= bound)}
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words=None):
     parser = parser_of(__doc__, "json")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="problems of the gallery")
     parser.add_argument("--level", type=int, default=LEVEL, help="of the sparse grid")

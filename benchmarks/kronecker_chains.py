@@ -2,10 +2,8 @@
 
 import math
 import sys
-from collections.abc import Sequence
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -14,47 +12,47 @@ from batchkron import kronecker_sparse as ks
 from benchmarks.core.checks import on_host, relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, recorded
-from benchmarks.core.timing import Call, in_turn, least
-from benchmarks.patterns import LAYOUTS, Pattern
+from benchmarks.core.timing import in_turn, least
+from benchmarks.patterns import LAYOUTS
 
 DTYPES = ("float16", "float32", "float64")
 PORTIONS = (16 << 20, 32 << 20)  # bytes of the input and output of one factor, at most
 ROUNDS = 7
 
 
-def radix(size: int, steps: int) -> list[Pattern]:
+def radix(size, steps):
     """The factors of a butterfly of size**steps elements."""
     return [(size**k, size, size, size ** (steps - 1 - k)) for k in range(steps)]
 
 
-CHAINS: dict[str, list[Pattern]] = {
+CHAINS = {
     "10 of 2 × 2": radix(2, 10),
     "12 of 2 × 2": radix(2, 12),
     "5 of 4 × 4": radix(4, 5),
     "4 of 8 × 8": radix(8, 4),
     "3 of 16 × 16": radix(16, 3),
-    "monarch of 1024": [tuple(one) for one in ks.monarch(1024, 1024, 32)],  # type: ignore[misc]
-    "monarch of 4096": [tuple(one) for one in ks.monarch(4096, 4096, 64)],  # type: ignore[misc]
+    "monarch of 1024": [tuple(one) for one in ks.monarch(1024, 1024, 32)],
+    "monarch of 4096": [tuple(one) for one in ks.monarch(4096, 4096, 64)],
     "3 of 256 × 256": [(1, 256, 256, 4), (2, 256, 256, 2), (4, 256, 256, 1)],
     "a layer of ViT": [(1, 192, 48, 2), (2, 48, 192, 1)],
 }
 
 
-def calls_of(chain: Any, x: Any, vectors: Sequence[Any], portions: bool) -> dict[str, Call]:
+def calls_of(chain, x, vectors, portions):
     factors = list(chain.factors)
 
-    def apart() -> None:
+    def apart():
         given = x
         for factor, out in zip(reversed(factors), reversed(vectors), strict=True):
             given = factor.apply(given, out=out)
 
     y = vectors[0]
 
-    def each(parts: Sequence[slice]) -> None:
+    def each(parts):
         for part in parts:
             chain.apply(x[part], out=y[part])
 
-    found: dict[str, Call] = {"chain": partial(chain.apply, x, out=y), "factors": apart}
+    found = {"chain": partial(chain.apply, x, out=y), "factors": apart}
     for most in PORTIONS if portions else ():
         widest = max(max(one.shape) for one in factors)
         count = max(1, most // (2 * widest * x.dtype.itemsize))
@@ -64,7 +62,7 @@ def calls_of(chain: Any, x: Any, vectors: Sequence[Any], portions: bool) -> dict
     return found
 
 
-def times_of(calls: dict[str, Call], cuda: bool) -> dict[str, float]:
+def times_of(calls, cuda):
     """The seconds of each call: the least of several in turn, or on a device in a graph."""
     if not cuda:
         return least(in_turn(calls, ROUNDS))
@@ -73,17 +71,15 @@ def times_of(calls: dict[str, Call], cuda: bool) -> dict[str, float]:
     return {name: 1e-6 * timed([call]) for name, call in calls.items()}
 
 
-def measured(
-    name: str, dtype: str, layout: str, batch: int, cuda: bool, rng: np.random.Generator
-) -> dict[str, Any]:
+def measured(name, dtype, layout, batch, cuda, rng):
     patterns = CHAINS[name]
     values = [(rng.standard_normal(p) / math.sqrt(p[2])).astype(dtype) for p in patterns]
-    options: Any = {"layout": layout}
+    options = {"layout": layout}
     chain = bk.KroneckerSparseChain([bk.KroneckerSparse(v, **options) for v in values], **options)
     first = layout == "batch-first"
     shapes = [(batch, one.shape[0]) if first else (one.shape[0], batch) for one in chain.factors]
-    x: Any = rng.standard_normal((batch, chain.shape[1])[:: 1 if first else -1]).astype(dtype)
-    module: Any = np
+    x = rng.standard_normal((batch, chain.shape[1])[:: 1 if first else -1]).astype(dtype)
+    module = np
     if cuda:
         import cupy
 
@@ -103,7 +99,7 @@ def measured(
     return {**found, "wrong": not error <= 100 * float(np.finfo(dtype).eps)}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = parser_of(__doc__, "device", "json")
     parser.add_argument("--chain", action="append", choices=CHAINS, help="may be repeated")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES)

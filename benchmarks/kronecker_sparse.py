@@ -1,13 +1,9 @@
 """Kronecker-sparse matrices on a CPU: ``python -m benchmarks.kronecker_sparse [--threads 1,2]``."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -15,14 +11,13 @@ from threadpoolctl import threadpool_limits
 
 import batchkron as bk
 from benchmarks.core import timing
-from benchmarks.core.checks import Array, Data, random_array
+from benchmarks.core.checks import Data, random_array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import earlier, machine, save
 from benchmarks.core.tables import groups, head, row, words
-from benchmarks.patterns import LAYOUTS, Pattern, by_ratio, generated
+from benchmarks.patterns import LAYOUTS, by_ratio, generated
 
-Key = tuple[Any, ...]  # a pattern, a batch, a dtype, a layout, and a number of threads
-QUICK_SET: tuple[Pattern, ...] = (
+QUICK_SET = (
     (1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (1, 48, 48, 64),
     (1, 64, 64, 16), (4, 128, 128, 4), (16, 64, 64, 16), (1, 256, 1024, 4), (1, 96, 96, 48),
     (3, 48, 192, 4), (64, 48, 48, 4),
@@ -35,7 +30,7 @@ GROUP = ("batch", "dtype", "layout", "threads")
 GOALS = (1.0, 1.5)  # gains over the best peer
 
 
-def chosen_patterns(count: int, seed: int, batch: int) -> list[Pattern]:
+def chosen_patterns(count, seed, batch):
     """The quick set, and others up to ``count``, in turn of each ratio (b + c) / (b c)."""
     rng = np.random.default_rng(seed)
     others = (
@@ -49,16 +44,14 @@ def chosen_patterns(count: int, seed: int, batch: int) -> list[Pattern]:
     while len(found) < count and any(lists):
         for own in lists:
             if own and len(found) < count:
-                found.append(tuple(int(n) for n in own.pop()))  # type: ignore[arg-type]
+                found.append(tuple(int(n) for n in own.pop()))
     return found[:count]
 
 
 class SparseData(Data):
     """A matrix of a pattern, and a batch of vectors in a layout."""
 
-    def __init__(
-        self, pattern: Pattern, batch: int, dtype: str, layout: str, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, pattern, batch, dtype, layout, rng):
         super().__init__(np.dtype(dtype), 1, rng)
         a, b, c, d = self.pattern = pattern
         self.batch, self.layout = batch, layout
@@ -69,7 +62,7 @@ class SparseData(Data):
         self.outputs = [np.empty(shapes[1], self.dtype)]
 
     @cached_property
-    def reference(self) -> tuple[Any, Array, Array]:
+    def reference(self):
         """Some vectors of the result in double precision, and bounds of the errors."""
         a, _, c, d = self.pattern
         few = np.linspace(0, self.batch - 1, min(self.batch, 8)).astype(int)
@@ -87,7 +80,7 @@ class SparseData(Data):
         return (slice(None), few), sums[0].T, bound.T
 
 
-def einsum(data: SparseData) -> Callable[[], Array]:
+def einsum(data):
     a, _, c, d = data.pattern
     x, first = data.inputs[0], data.layout == "batch-first"
     blocks = x.reshape(data.batch, a, c, d) if first else x.reshape(a, c, d, data.batch)
@@ -95,27 +88,27 @@ def einsum(data: SparseData) -> Callable[[], Array]:
     return lambda: np.einsum(formula, blocks, data.values, optimize=True)
 
 
-def permuted(data: SparseData) -> Callable[[], Array]:
+def permuted(data):
     """Copies of x and y around a batched multiply."""
     a, _, c, d = data.pattern
     if data.layout == "batch-first":
         matrices = np.ascontiguousarray(data.values.transpose(0, 3, 2, 1))  # (a, d, c, b)
 
-        def call() -> Array:
+        def call():
             blocks = data.inputs[0].reshape(data.batch, a, c, d).transpose(1, 3, 0, 2)
             return np.ascontiguousarray((blocks @ matrices).transpose(2, 0, 3, 1))
 
         return call
     matrices = np.ascontiguousarray(data.values.transpose(0, 3, 1, 2))  # (a, d, b, c)
 
-    def call_last() -> Array:
+    def call_last():
         blocks = data.inputs[0].reshape(a, c, d, data.batch).transpose(0, 2, 1, 3)
         return np.ascontiguousarray((matrices @ blocks).transpose(0, 2, 1, 3))
 
     return call_last
 
 
-def by_matrix(data: SparseData, matrix: Any) -> Callable[[], Array]:
+def by_matrix(data, matrix):
     if data.layout == "batch-last":
         return lambda: matrix @ data.inputs[0]
     if isinstance(matrix, np.ndarray):
@@ -123,7 +116,7 @@ def by_matrix(data: SparseData, matrix: Any) -> Callable[[], Array]:
     return lambda: (matrix @ data.inputs[0].T).T
 
 
-def csr_matrix(values: Array) -> Any:
+def csr_matrix(values):
     a, b, c, d = values.shape
     i, j, k = np.ogrid[:a, :d, :c]
     columns = np.broadcast_to(((i * c + k) * d + j)[:, None], (a, b, d, c))
@@ -132,7 +125,7 @@ def csr_matrix(values: Array) -> Any:
     return scipy.sparse.csr_array((entries, columns.ravel(), starts), (a * b * d, a * c * d))
 
 
-def bsr_matrix(values: Array) -> tuple[str, Any]:
+def bsr_matrix(values):
     """The matrix in BSR, and what its blocks are; None if they hold too many zeros."""
     a, b, c, d = values.shape
     if d == 1:
@@ -142,13 +135,13 @@ def bsr_matrix(values: Array) -> tuple[str, Any]:
     return "d × d", csr_matrix(values).tobsr((d, d)) if fits else None
 
 
-def second_call(call: Callable[[], Any]) -> float:
+def second_call(call):
     call()
     return timing.seconds_of(call)
 
 
-def contenders(data: SparseData) -> tuple[list[timing.Contender], dict[str, str]]:
-    op = bk.KroneckerSparse(data.values, layout=data.layout)  # type: ignore[arg-type]
+def contenders(data):
+    op = bk.KroneckerSparse(data.values, layout=data.layout)
     apply = partial(op.apply, data.inputs[0], data.outputs[0])
     found = [
         timing.Contender(timing.OURS, "operator", [apply]),
@@ -175,12 +168,12 @@ def contenders(data: SparseData) -> tuple[list[timing.Contender], dict[str, str]
     return found, left_out
 
 
-def set_threads(count: int) -> None:
+def set_threads(count):
     bk.set_num_threads(count)
     threadpool_limits(count)
 
 
-def measured(data: SparseData, threads: list[int], turn_seconds: float) -> Iterator[dict[str, Any]]:
+def measured(data, threads, turn_seconds):
     set_threads(min(threads))
     chosen, left_out = contenders(data)
     results = timing.measure(chosen, data, threads, set_threads, 3, turn_seconds)
@@ -194,11 +187,11 @@ def measured(data: SparseData, threads: list[int], turn_seconds: float) -> Itera
         yield {**described, "layout": data.layout, **found}
 
 
-def _key(one: dict[str, Any]) -> Key:
+def _key(one):
     return tuple(one["pattern"]), one["batch"], one["dtype"], one["layout"], one["threads"]
 
 
-def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+def standing(rows):
     every = [one for one in rows if "gain" in one]
     parts = groups(every, lambda one: tuple(one[name] for name in GROUP))
     yield head(
@@ -211,7 +204,7 @@ def standing(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
             yield row([*texts, *(f"{100 * np.mean(gains >= goal):.1f}" for goal in GOALS)])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     begun = time.perf_counter()
     usual = "threads", "seed", "turn", "seconds", "json"
     parser = parser_of(__doc__, *usual, turn=0.03, seconds=math.inf)

@@ -1,9 +1,7 @@
 """Batch lists that are used once: ``python -m benchmarks.lists_once [--threads 1,2]``."""
 
-from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +23,7 @@ ROUNDS = 7
 EAGER_CALLS = 2000
 
 
-def random_list(
-    rng: np.random.Generator, modes: int, size: int, dtype: str, shares: bool
-) -> tuple[Any, ...]:
+def random_list(rng, modes, size, dtype, shares):
     block = size**modes
     products = min(MAX_PRODUCTS, int(MULTIPLY_ADDS / (modes * size * block)))
     blocks = max(1, products // CONTRIBUTIONS)
@@ -43,14 +39,14 @@ def random_list(
     return pools, ids, x, inputs, outputs, np.zeros_like(x)
 
 
-def on_device(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def on_device(arguments):
     import cupy
 
     pools, *others = arguments
     return ([cupy.asarray(pool) for pool in pools], *map(cupy.asarray, others))
 
 
-def eager_seconds(rng: np.random.Generator) -> float:
+def eager_seconds(rng):
     pools, ids, x, inputs, outputs, y = random_list(rng, 3, 4, "float64", True)
     few = slice(1000)
     call = partial(bk.batched_kron, *on_device((pools, ids[few], x, inputs[few], outputs[few], y)))
@@ -58,7 +54,7 @@ def eager_seconds(rng: np.random.Generator) -> float:
     return seconds_of(call, EAGER_CALLS, waiter("cuda"))
 
 
-def measure(arguments: tuple[Any, ...], device: str) -> dict[str, float]:
+def measure(arguments, device):
     pools, ids, x, inputs, outputs, y = arguments
     build = partial(
         bk.BatchedKron, pools, ids, inputs, outputs, num_inputs=len(x), num_outputs=len(y)
@@ -67,7 +63,7 @@ def measure(arguments: tuple[Any, ...], device: str) -> dict[str, float]:
     error = relative_error(bk.batched_kron(*arguments[:-1], y - y), operator.apply(x))
     if not error < 100 * np.finfo(y.dtype).eps:
         raise AssertionError(f"results differ by {error:.1e} of the largest element")
-    ways: dict[str, Callable[[], object]] = {
+    ways = {
         "batched_kron": partial(bk.batched_kron, *arguments),
         "built and applied": lambda: build().accumulate(x, y),
         "applied": partial(operator.accumulate, x, y),
@@ -75,7 +71,7 @@ def measure(arguments: tuple[Any, ...], device: str) -> dict[str, float]:
     return least(in_turn(ways, ROUNDS, wait=waiter(device)))
 
 
-def main() -> None:
+def main():
     parser = parser_of(__doc__, "threads", "seed", "quick", "device", "json")
     options = parser.parse_args()
     on_cpu = options.device == "cpu"
@@ -85,7 +81,7 @@ def main() -> None:
         print(f"batched_kron on 1000 products, an eager call: {eager * 1e6:.1f} µs")
     cases = CASES[:2] if options.quick else CASES
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows():
         for (modes, size), dtype, shares in product(cases, ("float64", "float32"), (True, False)):
             arguments = random_list(rng, modes, size, dtype, shares)
             arguments = arguments if on_cpu else on_device(arguments)

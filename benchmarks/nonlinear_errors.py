@@ -6,10 +6,8 @@ energy rises. All of them take some minutes.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, recorded
@@ -18,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 import nonlinear_cases as known
 
 
-def errors(only: Sequence[str] | None, finest: int) -> Iterator[dict[str, Any]]:
+def errors(only, finest):
     for case in known.CASES:
         for level, expected in case.expected.items():
             if level <= finest and (not only or case.name in only):
@@ -34,7 +32,7 @@ def errors(only: Sequence[str] | None, finest: int) -> Iterator[dict[str, Any]]:
             yield found | {"within": falls and apart < known.ENERGY_APART}
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words=None):
     parser = parser_of(__doc__, "json")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="cases, such as logistic")
     parser.add_argument("--finest", type=int, default=7, help="largest level")

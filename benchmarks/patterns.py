@@ -3,8 +3,6 @@
 They are in the appendix B.1 of the paper.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-
 from benchmarks.core.tables import groups
 
 Pattern = tuple[int, int, int, int]  # (a, b, c, d)
@@ -20,19 +18,19 @@ LEFT_OUT = {(b, c) for pair in ((1024, 256), (512, 128), (256, 64)) for b, c in 
 MAX_ELEMENTS = 2**31 - 1  # of x, y and the values: indices of 32 bits
 
 
-def fits(pattern: Pattern, batch: int = BATCH) -> bool:
+def fits(pattern, batch=BATCH):
     a, b, c, d = pattern
     return max(batch * a * c * d, batch * a * b * d, a * b * c * d) <= MAX_ELEMENTS
 
 
-def _pairs() -> Iterator[tuple[int, int]]:
+def _pairs():
     for b in SIZES:
         for c in SIZES:
             if b in (c, 4 * c) or c == 4 * b:
                 yield b, c
 
 
-def generated() -> list[Pattern]:
+def generated():
     return [
         (a, b, c, d)
         for a in A_SIZES
@@ -41,7 +39,7 @@ def generated() -> list[Pattern]:
     ]
 
 
-def time_patterns() -> list[Pattern]:
+def time_patterns():
     return [
         pattern
         for pattern in generated()
@@ -49,11 +47,11 @@ def time_patterns() -> list[Pattern]:
     ]
 
 
-def by_ratio(patterns: Iterable[Pattern]) -> list[list[Pattern]]:
+def by_ratio(patterns):
     return [own for _, own in sorted(groups(patterns, ratio).items())]
 
 
-def energy_patterns() -> list[Pattern]:
+def energy_patterns():
     found = [
         (a, b, c, d)
         for a in ENERGY_A
@@ -64,13 +62,13 @@ def energy_patterns() -> list[Pattern]:
     return [pattern for pattern in found if fits(pattern)]
 
 
-def ratio(pattern: Pattern) -> float:
+def ratio(pattern):
     """(b + c) / (b c): elements that Algorithm 1 rewrites, over its multiplications."""
     _, b, c, _ = pattern
     return (b + c) / (b * c)
 
 
-def fair_order(patterns: Sequence[Pattern], part: tuple[int, int] = (1, 1)) -> list[Pattern]:
+def fair_order(patterns, part=(1, 1)):
     """Return part I of N, from 1, in an order whose beginning is a fair sample of the whole.
 
     The patterns are sorted by their ratio and their size, of which the part has every N-th one, and

@@ -7,16 +7,12 @@ function of six axes is projected. Run it with OMP_NUM_THREADS=1 on a machine th
 else.
 """
 
-from __future__ import annotations
-
 import tracemalloc
-from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import numpy as np
 
-from batchkron.problems import PDE, Axis, Problem, div
+from batchkron.problems import PDE, Axis, div
 from batchkron.problems.discretization.interpolation.transform import PointTransform
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import recorded, save
@@ -27,7 +23,7 @@ CASES = ((2, 7, 2), (2, 9, 2), (3, 5, 2), (3, 7, 2), (4, 4, 2), (6, 3, 2))
 QUICK = ((2, 4, 1), (3, 2, 2))
 
 
-def transport(axes: int, level: int, degree: int) -> Problem:
+def transport(axes, level, degree):
     """Return the transport along all axes with speed 1 on a sparse grid."""
     box = [Axis(name, 0.0, 2 * np.pi) for name in "abcdef"[:axes]]
     terms = [div(axis, -1.0) for axis in box]
@@ -35,7 +31,7 @@ def transport(axes: int, level: int, degree: int) -> Problem:
     return pde.discretize(level, degree)
 
 
-def compared(problem: Problem, extra: int, rounds: int) -> dict[str, float]:
+def compared(problem, extra, rounds):
     """Return multiply-adds and times of both ways, as multiples of those of the operator."""
     transform = PointTransform(problem.axes, problem.grid, problem.degree, extra=extra)
     u = np.random.default_rng(1).standard_normal(problem.unknowns)
@@ -53,10 +49,10 @@ def compared(problem: Problem, extra: int, rounds: int) -> dict[str, float]:
     return {**found, "microseconds of the operator": unit * 1e6}
 
 
-def projected(problem: Problem) -> dict[str, float]:
+def projected(problem):
     """Return the time, and the most memory, of the projection of a function of all axes."""
 
-    def function(*points: Any) -> Any:
+    def function(*points):
         return np.exp(np.sin(sum(points)))
 
     problem.project("a")  # makes the tables and plans of a second call
@@ -69,17 +65,17 @@ def projected(problem: Problem) -> dict[str, float]:
     return {"points": points, "seconds": seconds, "megabytes": peak / 1e6}
 
 
-def main(words: list[str] | None = None) -> None:
+def main(words=None):
     options = parser_of(__doc__, "quick", "json", "rounds", rounds=20).parse_args(words)
     cases = QUICK if options.quick else CASES
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows():
         for (axes, level, degree), extra in product(cases, (0, 1)):
             case = {"axes": axes, "level": level, "degree": degree}
             case["degree of points"] = degree + extra
             yield case | compared(transport(axes, level, degree), extra, options.rounds)
 
-    record: dict[str, Any] = {"cases": recorded(rows())}
+    record = {"cases": recorded(rows())}
     record["projection"] = projected(transport(*cases[-1]))
     print(f"projection at {words_of(record['projection'])}")
     save(options.json, record)

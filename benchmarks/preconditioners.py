@@ -1,12 +1,9 @@
 """Iterations of GMRES with each preconditioner: ``python -m benchmarks.preconditioners``."""
 
-from __future__ import annotations
-
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix, eye_array
@@ -16,7 +13,7 @@ from scipy.special import erf
 import batchkron as bk
 from batchkron.arrays import to_host
 from batchkron.operators import on_device
-from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux, Problem
+from batchkron.problems import PDE, Axis, Dirichlet, Inflow, NoFlux
 from batchkron.problems.statement.terms import div, grad, laplacian, mass
 from batchkron.solvers import gmres, preconditioners
 from batchkron.solvers.preconditioners import CombinationPreconditioner
@@ -29,7 +26,7 @@ from benchmarks.core.timing import seconds_of, waiter
 RTOL, RESTART, MAX_ITERATIONS = 1e-6, 50, 400
 STEPS = 10  # implicit steps that are timed
 ROUNDS = 3  # of the steps: the first one compiles and captures what the others repeat
-TIMED: tuple[tuple[str, PDE, int], ...] = (
+TIMED = (
     ("bump 100", equations.bump(), 7),
     ("wind", equations.wind(), 7),
     ("bump 100, 3-D", equations.bump(100.0, 3), 4),
@@ -43,16 +40,16 @@ class Case(NamedTuple):
     name: str
     level: int
     c: float
-    problem: Callable[[], Problem]
+    problem: object
 
 
-def _on(name: str, pde: PDE, level: int, c: float = 1.0, grid: Any = "sparse") -> Case:
+def _on(name, pde, level, c=1.0, grid="sparse"):
     if isinstance(grid, str):
         return Case(name, level, c, lambda: pde.discretize(level=level, degree=2, grid=grid))
     return Case(name, level, c, lambda: pde.discretize(grid=grid, degree=2))
 
 
-EQUATIONS: dict[str, Callable[[int], PDE]] = {  # by the number of dimensions
+EQUATIONS = {  # by the number of dimensions
     "sin8": equations.sin8,
     "bump 100": lambda d: equations.bump(100.0, d),
     "bump 10⁴": lambda d: equations.bump(1e4, d),
@@ -63,13 +60,13 @@ EQUATIONS: dict[str, Callable[[int], PDE]] = {  # by the number of dimensions
 STILL = [name for name in EQUATIONS if name != "wind"]
 
 
-def _in(dimensions: int, levels: Sequence[int], names: Sequence[str], c: float = 1.0) -> list[Case]:
+def _in(dimensions, levels, names, c=1.0):
     suffix = "" if dimensions == 2 else f", {dimensions}-D"
     made = {name: EQUATIONS[name](dimensions) for name in names}
     return [_on(f"{n}{suffix}", pde, level, c) for n, pde in made.items() for level in levels]
 
 
-def cases() -> Iterator[Case]:
+def cases():
     """Yield the rows of the table of counts."""
     yield from _in(2, (4, 5, 6), STILL)
     for c in (0.1, 1.0):
@@ -84,13 +81,13 @@ def cases() -> Iterator[Case]:
         yield _on(f"bump {amplitude:g}", equations.bump(amplitude), 5)
 
 
-def large_cases() -> Iterator[Case]:
+def large_cases():
     """Yield the rows of the table of finer grids, of which `auto` alone is counted."""
     few = [name for name in STILL if name != "bump 10⁴"]
     yield from (*_in(2, (7, 8), list(EQUATIONS)), *_in(3, (5,), few), *_in(4, (4,), few))
 
 
-CANDIDATES: dict[str, Callable[[Any, float], Any]] = {
+CANDIDATES = {
     "additive": partial(CombinationPreconditioner, local="factorised"),
     "multiplicative": partial(
         CombinationPreconditioner, local="factorised", composition="multiplicative"
@@ -101,14 +98,14 @@ CANDIDATES: dict[str, Callable[[Any, float], Any]] = {
 }
 
 
-def solved(problem: Problem, c: float, M: Any) -> Any:
+def solved(problem, c, M):
     """Return GMRES's result for (I - c A) x = b with b random."""
     A, b = problem.operator, np.random.default_rng(0).standard_normal(problem.unknowns)
     B = bk.Identity(problem.unknowns) - c * A
     return gmres(B, b, M=M, rtol=RTOL, restart=RESTART, maxiter=MAX_ITERATIONS // RESTART)
 
 
-def counted(problem: Problem, c: float, M: Any) -> str:
+def counted(problem, c, M):
     """Return GMRES's iterations, and its products with A and those of M; or that it fails."""
     result = solved(problem, c, M)
     if not result.converged:
@@ -118,7 +115,7 @@ def counted(problem: Problem, c: float, M: Any) -> str:
     return f"{result.iterations} / {products}"
 
 
-def print_counts(most: int, only: str = "", *, large: bool = False) -> list[dict[str, Any]]:
+def print_counts(most, only="", *, large=False):
     """Print the table of iterations and products, and return its figures."""
     others = {} if large else CANDIDATES
     keys = ["equation", "c", "level", "unknowns", "auto", *others, "numbers", "auto is"]
@@ -141,7 +138,7 @@ def print_counts(most: int, only: str = "", *, large: bool = False) -> list[dict
     return found
 
 
-def _memory(M: Any, A: Any) -> str:
+def _memory(M, A):
     """Return M's numbers relative to those of the assembled operator."""
     if not getattr(M, "keeps_factors", False):
         return "–"
@@ -149,7 +146,7 @@ def _memory(M: Any, A: Any) -> str:
     return f"{M.numbers / stored:.2f}"
 
 
-def times() -> Iterator[dict[str, Any]]:
+def times():
     """Yield processor seconds of set-up and the steps beside SciPy's, with c = 1, one thread."""
     for name, pde, level in TIMED[::2]:
         problem = pde.discretize(level=level, degree=2)
@@ -166,14 +163,14 @@ def times() -> Iterator[dict[str, Any]]:
             yield {**found, "numbers": numbers}
 
 
-def assembled(problem: Problem) -> csr_matrix:
+def assembled(problem):
     """Return I - A as a sparse matrix."""
     A = problem.operator.to_dense()
     A[np.abs(A) <= 1e-13 * np.abs(A).max()] = 0.0
     return csr_matrix(eye_array(problem.unknowns) - csr_matrix(A))
 
 
-def steps(B: Any, M: Any, u: Any) -> tuple[Any, int]:
+def steps(B, M, u):
     """Return the state after the steps B u⁺ = u by GMRES, or u⁺ = M u without B; iterations."""
     iterations = 0
     for _ in range(STEPS):
@@ -186,13 +183,13 @@ def steps(B: Any, M: Any, u: Any) -> tuple[Any, int]:
     return u, iterations
 
 
-def _ours(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
+def _ours(problem, B):
     A = problem.operator
     M = preconditioners.make("auto", A, 1.0)
     return bk.Identity(problem.unknowns) - A, M, M.numbers
 
 
-def _incomplete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
+def _incomplete(problem, B):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         factors = spilu(csc_matrix(B), drop_tol=1e-3)
@@ -200,7 +197,7 @@ def _incomplete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
     return B, M, factors.nnz
 
 
-def _complete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
+def _complete(problem, B):
     factors = splu(csc_matrix(B), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
     return None, factors.solve, factors.nnz
 
@@ -208,7 +205,7 @@ def _complete(problem: Problem, B: csr_matrix) -> tuple[Any, Any, int]:
 SOLVERS = {"auto": _ours, "spilu(1e-3)": _incomplete, "splu": _complete}
 
 
-def on_places(device: str, most: int, only: str = "") -> Iterator[dict[str, Any]]:
+def on_places(device, most, only=""):
     """Yield the seconds of set-up and the steps (I - A) u⁺ = u on the host and a device."""
     for name, pde, level in TIMED:
         if level > most or only not in name:
@@ -221,13 +218,13 @@ def on_places(device: str, most: int, only: str = "") -> Iterator[dict[str, Any]
             yield {"equation": name, "level": level, "on": place} | own | {"apart": apart}
 
 
-def _timed_on(pde: PDE, level: int, place: str) -> dict[str, Any]:
+def _timed_on(pde, level, place):
     """Return the seconds on a device, the iterations of all steps, and the last state."""
     problem = pde.discretize(level=level, degree=2)
     A = (problem if place == "cpu" else problem.to(place)).operator
     start = on_device(np.random.default_rng(0).standard_normal(problem.unknowns), place)
     B = bk.Identity(problem.unknowns).to(place) - A
-    made: list[Any] = []
+    made = []
     wait = waiter(place)
     setup = seconds_of(lambda: made.append(preconditioners.make("auto", A, 1.0)), wait=wait)
     first, *seconds = (
@@ -241,7 +238,7 @@ def _timed_on(pde: PDE, level: int, place: str) -> dict[str, Any]:
 X, Y, Z = (Axis(name, 0, 1) for name in "xyz")
 
 
-def in_a_box(name: str, axes: Sequence[Axis], terms: Sequence[Any], ends: Any = None) -> PDE:
+def in_a_box(name, axes, terms, ends=None):
     """An equation that is zero on the boundary of the unit square or cube, or as ``ends`` says."""
     return PDE(list(axes), list(terms), boundary=ends or Dirichlet(), initial=0.0, name=name)
 
@@ -260,13 +257,13 @@ ON_A_TORUS = in_a_box(
 )
 
 
-def variable() -> PDE:
+def variable():
     """Return f_t = ∇·(k ∇f), k = (1 + ¾ sin 2πx) (1 + 10 y²)."""
 
-    def along_x(s: np.ndarray) -> np.ndarray:
+    def along_x(s):
         return 1 + 0.75 * np.sin(2 * np.pi * s)
 
-    def along_y(s: np.ndarray) -> np.ndarray:
+    def along_y(s):
         return 1 + 10 * s**2
 
     terms = [
@@ -276,7 +273,7 @@ def variable() -> PDE:
     return in_a_box("variable coefficients", [X, Y], terms)
 
 
-def lenard_bernstein() -> PDE:
+def lenard_bernstein():
     """Return f_t = 100 ∂((v - u) f + θ ∂f/∂v)/∂v, u = 0.3 sin x, θ = 1 + 0.2 cos x."""
     x, v = axes = [Axis("x", -np.pi, np.pi), Axis("v", -6, 6)]
     terms = [
@@ -288,14 +285,14 @@ def lenard_bernstein() -> PDE:
     return PDE(axes, terms, boundary=ends, initial=0.0, name="collisions (x, v)")
 
 
-def runaway() -> PDE:
+def runaway():
     """Return the collisions of runaway electrons in momentum p and pitch z = cos θ."""
     p, z = axes = [Axis("p", 0.1, 10), Axis("z", -1, 1)]
 
-    def chandrasekhar(s: np.ndarray) -> np.ndarray:
+    def chandrasekhar(s):
         return (erf(s) - 2 * s * np.exp(-(s**2)) / np.sqrt(np.pi)) / (2 * s**2)
 
-    def scattering(s: np.ndarray) -> np.ndarray:
+    def scattering(s):
         return (1 + erf(s) - chandrasekhar(s)) / (2 * s**3)
 
     terms = [
@@ -309,7 +306,7 @@ def runaway() -> PDE:
     return PDE(axes, terms, boundary=ends, initial=0.0, volume=volume, name=name)
 
 
-CASES: tuple[tuple[PDE, float, tuple[int, ...]], ...] = (
+CASES = (
     (DIFFUSION, 0.005, (4, 5, 6, 7, 8)),
     (DIFFUSION_3D, 0.005, (3, 4, 5)),
     (ANISOTROPIC, 0.005, (4, 6, 8)),
@@ -325,7 +322,7 @@ NAMES = (
 )
 
 
-def counts(most: int) -> Iterator[dict[str, Any]]:
+def counts(most):
     """Yield GMRES's iterations with all preconditioners; None beyond the most."""
     for pde, c, levels in CASES:
         for level in (one for one in levels if one <= most):
@@ -338,7 +335,7 @@ def counts(most: int) -> Iterator[dict[str, Any]]:
             yield {**case, "unknowns": problem.unknowns, "iterations": found}
 
 
-def main(words: list[str] | None = None) -> None:
+def main(words=None):
     parser = parser_of(__doc__, "device", "json", device=None)
     parser.add_argument("--most", type=int, default=99, help="the finest level")
     parser.add_argument("--hard", action="store_true", help="equations with contrast, and others")
@@ -346,7 +343,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="hard equations whose names have this")
     parser.add_argument("--peers", action="store_true", help="times beside SciPy's ILU and LU")
     options = parser.parse_args(words)
-    about: dict[str, Any] = {"rtol": RTOL}
+    about = {"rtol": RTOL}
     if options.device:
         about = {"machine": machine(options.device)}
         found = recorded(on_places(options.device, options.most, options.only))

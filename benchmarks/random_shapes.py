@@ -3,10 +3,8 @@
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +19,6 @@ KINDS = ("equal", "mixed", "rectangular")
 DTYPES = ("float64", "float32")
 PLAIN_SIZE = 64  # from this P on, and for one factor, a product is about a matrix multiply of BLAS
 WORST = 10  # how many shapes each list of the worst has
-Standing = dict[str, Any]  # as files have it, see `standing`
 NEEDED = {False: 1.0, True: 0.9}  # least ratio to the best peer, by `Draw.plain`
 CLASSES = {False: f"d ≥ 2, P < {PLAIN_SIZE}", True: f"d = 1 or P ≥ {PLAIN_SIZE}"}
 
@@ -34,23 +31,23 @@ class Draw:
     dtype: str
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.shape.name} {self.dtype}"
 
     @property
-    def bytes(self) -> int:
+    def bytes(self):
         """The data: x, y, and the buffers of a chain, none for one factor and two for many."""
         buffers = min(2, len(self.shape.factors) - 1)
         elements = sum(self.shape.elements()) + buffers * self.shape.largest
         return elements * np.dtype(self.dtype).itemsize
 
     @property
-    def plain(self) -> bool:
+    def plain(self):
         """Whether the product is about a plain matrix multiply: d = 1 or some P of 64 or more."""
         return len(self.shape.factors) == 1 or any(p >= PLAIN_SIZE for p, _ in self.shape.factors)
 
 
-def draws(count: int, seed: int, limit_bytes: int) -> list[Draw]:
+def draws(count, seed, limit_bytes):
     """Draw shapes whose data have at most ``limit_bytes``; the first ones stay if more are drawn.
 
     Equally likely are d = 1 to 10, the kinds of `KINDS` (all factors n × n, each n_k × n_k, each
@@ -67,11 +64,11 @@ def draws(count: int, seed: int, limit_bytes: int) -> list[Draw]:
     return [_draw(generator, limit_bytes) for _ in range(count)]
 
 
-def seed_of_today() -> int:
+def seed_of_today():
     return int(datetime.now(UTC).strftime("%Y%m%d"))
 
 
-def _draw(generator: random.Random, limit_bytes: int) -> Draw:
+def _draw(generator, limit_bytes):
     modes = 1 + int(MAX_MODES * generator.random())
     kind = KINDS[int(len(KINDS) * generator.random())]
     dtype = DTYPES[int(len(DTYPES) * generator.random())]
@@ -84,9 +81,7 @@ def _draw(generator: random.Random, limit_bytes: int) -> Draw:
             return draw
 
 
-def _factors(
-    generator: random.Random, modes: int, kind: str, largest: int
-) -> tuple[tuple[int, int], ...]:
+def _factors(generator, modes, kind, largest):
     if kind == "equal":
         size = log_uniform(generator, largest)
         return ((size, size),) * modes
@@ -98,14 +93,12 @@ def _factors(
     )
 
 
-def log_uniform(generator: random.Random, largest: int) -> int:
+def log_uniform(generator, largest):
     """An integer from 1 to ``largest``: n as likely as log(1 + 1 / n)."""
     return min(largest, int(math.exp(generator.random() * math.log(largest + 1))))
 
 
-def standing(
-    draw: Draw, call: str, seconds: float | None, peers: Mapping[str, float]
-) -> list[Standing]:
+def standing(draw, call, seconds, peers):
     """One way of calling us on one shape, next to the best peer; empty where a time lacks."""
     if seconds is None or not peers:
         return []
@@ -115,12 +108,12 @@ def standing(
     return [{**found, "ratio": peers[best] / seconds, "needed": NEEDED[draw.plain]}]
 
 
-def margin(one: Standing) -> float:
+def margin(one):
     """The ratio over what is asked for: below 1 where it is missed."""
     return one["ratio"] / one["needed"]
 
 
-def figures(standings: Sequence[Standing], plain: bool) -> dict[str, Any]:
+def figures(standings, plain):
     own = [one for one in standings if one["plain"] == plain]
     ratios = [one["ratio"] for one in own]
     if not ratios:
@@ -133,7 +126,7 @@ def figures(standings: Sequence[Standing], plain: bool) -> dict[str, Any]:
     }
 
 
-def summary(standings: Sequence[Standing], share: float, median: float) -> str:
+def summary(standings, share, median):
     """Whether as many shapes are ahead as shall be, for each way of calling us.
 
     ``share``: of the shapes of d ≥ 2 and P < 64, the others shall all be; ``median``: least of all.
@@ -156,7 +149,7 @@ def summary(standings: Sequence[Standing], share: float, median: float) -> str:
     return table(header, rows)
 
 
-def worst_tables(standings: Sequence[Standing]) -> str:
+def worst_tables(standings):
     parts = []
     for call, own in groups(standings, lambda one: one["call"]).items():
         rows = [

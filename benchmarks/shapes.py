@@ -1,11 +1,7 @@
 """What is multiplied: a Kron-Matmul, a batch, an explicit product, with its work and its memory."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -16,7 +12,7 @@ class KronMatmul:
     factors: tuple[tuple[int, int], ...]
 
     @property
-    def name(self) -> str:
+    def name(self):
         """The shape as FastKron's tables write it, "64: 8^4"."""
         sizes = [str(p) if p == q else f"{p}×{q}" for p, q in self.factors]
         if len(set(sizes)) == 1 and len(sizes) > 1:
@@ -24,12 +20,12 @@ class KronMatmul:
         return f"{self.rows}: {', '.join(sizes)}"
 
     @property
-    def columns(self) -> tuple[int, int]:
+    def columns(self):
         """ΠP and ΠQ."""
         return math.prod(p for p, _ in self.factors), math.prod(q for _, q in self.factors)
 
     @property
-    def cheapest_order(self) -> list[int]:
+    def cheapest_order(self):
         """The modes in the order of least work: a before b where 1/P_a - 1/Q_a < 1/P_b - 1/Q_b."""
         return sorted(
             range(len(self.factors)),
@@ -37,7 +33,7 @@ class KronMatmul:
         )
 
     @property
-    def flops(self) -> float:
+    def flops(self):
         size, total = self.rows * self.columns[0], 0
         for p, q in (self.factors[mode] for mode in self.cheapest_order):
             size = size // p * q
@@ -45,15 +41,15 @@ class KronMatmul:
         return float(total)
 
     @property
-    def largest(self) -> int:
+    def largest(self):
         """Elements that an intermediate result has at most, in any order."""
         return self.rows * math.prod(max(p, q) for p, q in self.factors)
 
-    def elements(self) -> tuple[int, int]:
+    def elements(self):
         """How many are read and written at least, without the factors."""
         return self.rows * self.columns[0], self.rows * self.columns[1]
 
-    def reduced(self, maximum: int) -> KronMatmul | None:
+    def reduced(self, maximum):
         """The shape with as many rows as give intermediates of ``maximum`` elements, if any do."""
         rows = min(self.rows, maximum // (self.largest // self.rows))
         return replace(self, rows=rows) if rows else None
@@ -75,36 +71,36 @@ class Batch:
     POOL = 256  # matrices of each mode
 
     @property
-    def name(self) -> str:
+    def name(self):
         mode = "" if self.only is None else f" mode {self.only}, {self.contributions} edges"
         return f"({self.modes},{self.size}){mode}"
 
     @property
-    def block(self) -> int:
+    def block(self):
         return int(self.size**self.modes)
 
     @property
-    def flops_of_product(self) -> int:
+    def flops_of_product(self):
         return 2 * self.block * self.size * (self.modes if self.only is None else 1)
 
     @property
-    def blocks(self) -> int:
+    def blocks(self):
         """Input blocks and output blocks: enough for one call to have some work."""
         per_block = self.contributions * self.flops_of_product
         return max(self.MIN_BLOCKS, math.ceil(self.MIN_FLOPS / per_block))
 
     @property
-    def products(self) -> int:
+    def products(self):
         return self.blocks * self.contributions
 
     @property
-    def flops(self) -> float:
+    def flops(self):
         return float(self.products * self.flops_of_product)
 
-    def elements(self) -> tuple[int, int]:
+    def elements(self):
         return self.blocks * self.block, self.blocks * self.block
 
-    def reduced(self, maximum: int) -> Batch | None:
+    def reduced(self, maximum):
         """The same, unless its vectors have more than ``maximum`` elements."""
         return self if self.blocks * self.block <= maximum else None
 
@@ -116,19 +112,19 @@ class Explicit:
     factors: tuple[tuple[int, int], ...]
 
     @property
-    def name(self) -> str:
+    def name(self):
         sizes = [f"{p}²" if p == q else f"{p}×{q}" for p, q in self.factors]
         return " ⊗ ".join(sizes)
 
     @property
-    def flops(self) -> float:
+    def flops(self):
         return float(self.elements()[1])
 
-    def elements(self) -> tuple[int, int]:
+    def elements(self):
         read = sum(p * q for p, q in self.factors)
         return read, math.prod(p * q for p, q in self.factors)
 
-    def reduced(self, maximum: int) -> Explicit | None:
+    def reduced(self, maximum):
         """The shape with as many rows of A_1 as give ``maximum`` elements, if any do."""
         (rows, columns), *others = self.factors
         rows = min(rows, maximum // (self.elements()[1] // rows))
@@ -138,7 +134,7 @@ class Explicit:
 Shape = KronMatmul | Batch | Explicit
 
 
-def kron_matmuls(text: str) -> tuple[KronMatmul, ...]:
+def kron_matmuls(text):
     """The shapes of a text such as "64: 8^4; 3, 4 | 10: 52×50, 65×20"."""
     found = []
     for group in text.split("|"):
@@ -147,8 +143,8 @@ def kron_matmuls(text: str) -> tuple[KronMatmul, ...]:
     return tuple(found)
 
 
-def _factors(text: str) -> tuple[tuple[int, int], ...]:
-    factors: list[tuple[int, int]] = []
+def _factors(text):
+    factors = []
     for word in text.split(","):
         size, _, count = word.partition("^")
         p, _, q = size.partition("×")
@@ -156,7 +152,7 @@ def _factors(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(factors)
 
 
-def square_shapes(text: str) -> dict[str, tuple[int, tuple[int, ...]]]:
+def square_shapes(text):
     """Rows and sizes of square factors by the shape's name, without spaces between sizes."""
     shapes = kron_matmuls(text)
     return {
@@ -164,7 +160,7 @@ def square_shapes(text: str) -> dict[str, tuple[int, tuple[int, ...]]]:
     }
 
 
-def chain(x: Any, factors: Sequence[Any]) -> Any:
+def chain(x, factors):
     """x (A_1 ⊗ … ⊗ A_d) by one matmul and one transpose for each factor, in any library."""
     rows, y = x.shape[0], x
     for factor in reversed(factors):
@@ -173,5 +169,5 @@ def chain(x: Any, factors: Sequence[Any]) -> Any:
     return y.reshape(rows, -1)
 
 
-def squares(*sizes: int) -> Explicit:
+def squares(*sizes):
     return Explicit(tuple((size, size) for size in sizes))

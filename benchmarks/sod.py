@@ -7,24 +7,12 @@ exponent (d + 2) / d of d velocities, whose states on both sides of the contact 
 
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from batchkron.names import StepperName
-from batchkron.problems import (
-    PDE,
-    Axis,
-    Mixed,
-    Problem,
-    Separable,
-    bgk,
-    div,
-    lenard_bernstein,
-)
-from batchkron.problems.grids.choice import GridChoice
+from batchkron.problems import PDE, Axis, Mixed, Separable, bgk, div, lenard_bernstein
 from batchkron.solvers import evolve
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import machine, recorded
@@ -41,8 +29,6 @@ LARGEST = {1: 6.0, 2: 6.0, 3: 5.0}
 STEPS = {1: 8e-4, 2: 1e-3, 3: 2e-3}
 POINTS = 9  # in the middle half of each plateau
 
-Values = NDArray[np.float64]
-
 
 class Plateaus(NamedTuple):
     """The exact states between the waves: pressure, velocity, densities, and places at t = 1."""
@@ -54,16 +40,16 @@ class Plateaus(NamedTuple):
     shock: float
 
 
-def exact(velocities: int) -> Plateaus:
+def exact(velocities):
     """Return the solution of Riemann's problem of LEFT and RIGHT: a rarefaction and a shock."""
     gamma = (velocities + 2) / velocities
     (n1, p1), (n2, p2) = LEFT, RIGHT
     sound = np.sqrt(gamma * p1 / n1)
 
-    def behind_rarefaction(p: float) -> float:
+    def behind_rarefaction(p):
         return float(2 * sound / (gamma - 1) * (1 - (p / p1) ** ((gamma - 1) / (2 * gamma))))
 
-    def behind_shock(p: float) -> float:
+    def behind_shock(p):
         a, b = 2 / ((gamma + 1) * n2), (gamma - 1) / (gamma + 1) * p2
         return float((p - p2) * np.sqrt(a / (p + b)))
 
@@ -79,12 +65,12 @@ def exact(velocities: int) -> Plateaus:
     )
 
 
-def tubes(velocities: int, levels: tuple[int, int], limiter: bool = False) -> Problem:
+def tubes(velocities, levels, limiter=False):
     """Return the problem: with BGK's collisions on a full grid, or Dougherty's on a mixed one."""
     x = Axis("x", -1, 1)
     v = [Axis(f"v{k}", -LARGEST[velocities], LARGEST[velocities]) for k in range(1, velocities + 1)]
 
-    def bells(theta: float) -> dict[str, Any]:
+    def bells(theta):
         peak = (2 * np.pi * theta) ** -0.5
         return {axis.name: lambda s: peak * np.exp(-(s**2) / (2 * theta)) for axis in v}
 
@@ -100,16 +86,16 @@ def tubes(velocities: int, levels: tuple[int, int], limiter: bool = False) -> Pr
         name=f"sod-1x{velocities}v",
     )
     level = (levels[0], *[levels[1]] * velocities)
-    more: dict[str, Any] = {"limiter": "positive"} if limiter else {}
-    grid: GridChoice = "full" if one else Mixed([x], v)
+    more = {"limiter": "positive"} if limiter else {}
+    grid = "full" if one else Mixed([x], v)
     dt = STEPS[velocities] / 2 ** max(0, levels[0] - LEVELS[velocities][0])
-    method: StepperName = "ssp-rk3" if one else "ark3"
+    method = "ssp-rk3" if one else "ark3"
     return pde.discretize(
         level, DEGREES[velocities], grid, until=UNTIL, dt=dt, method=method, **more
     )
 
 
-def states(problem: Problem, u: Values, places: Values) -> list[float]:
+def states(problem, u, places):
     """Return the means of density, velocity and pressure at places."""
     v = problem.axes[1:]
     zero = dict.fromkeys(v, 0)
@@ -120,7 +106,7 @@ def states(problem: Problem, u: Values, places: Values) -> list[float]:
     return [float(own.mean()) for own in (n, mean, pressure)]
 
 
-def run(velocities: int, levels: tuple[int, int], limiter: bool = False) -> dict[str, Any]:
+def run(velocities, levels, limiter=False):
     """Run the tubes; return the states of both plateaus, and how far they are from the exact."""
     problem, known = tubes(velocities, levels, limiter), exact(velocities)
     begin, watched = time.perf_counter(), problem.quantities("mass", "kinetic-energy")
@@ -140,7 +126,7 @@ def run(velocities: int, levels: tuple[int, int], limiter: bool = False) -> dict
     return {**about, "found": found, "exact": known._asdict(), "away": away, **changes}
 
 
-def main(words: list[str] | None = None) -> int:
+def main(words=None):
     parser = parser_of(__doc__, "json")
     add = parser.add_argument
     add("--velocities", type=counts, default=[1, 2, 3], help="how many, such as 1,2")

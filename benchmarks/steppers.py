@@ -16,19 +16,15 @@ same tolerances; of one-step methods the order is observed where the data of a s
 in time. The last table sets aims beside what was counted. Counts, no times.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
-from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
-from batchkron.problems import Problem, gallery
+from batchkron.problems import gallery
 from batchkron.solvers import EvolveStatus, evolve
 from batchkron.solvers.preconditioners import NamedPreconditioner
 from benchmarks.core.options import parser_of
@@ -40,9 +36,6 @@ _TIGHT = {"solver": {"rtol": 1e-4}}  # of the one-step methods' solves
 _MAX_PRODUCTS = 5000  # of a run after which there are none of smaller tolerance
 _KRYLOV_DIMENSION = 5  # CVODE's default
 
-Run = Callable[[float], tuple[NDArray[Any], int]]
-"""rtol -> the last state and the products of a run."""
-Vector = NDArray[np.float64]
 RTOL = 1e-6
 METHODS = ("sdirk3", "esdirk3", "wso-sdirk3")  # whose order is observed
 _RATE, _UNTIL, _STEPS = -1e6, 9.0, (80, 160)
@@ -66,9 +59,7 @@ STIFF_CASES = (
 )
 
 
-def rows_of(
-    case: Case, counted: Callable[[Problem], Any], targets: Sequence[float] = TARGETS
-) -> Iterator[dict[str, Any]]:
+def rows_of(case, counted, targets=TARGETS):
     """Yield the methods of a case, CVODE's first if it is there, and their products at errors.
 
     ``counted(problem)`` returns a problem that counts its products in ``products``. None stands
@@ -78,14 +69,14 @@ def rows_of(
     until = problem.stepper.until
     reference = evolve(problem, until=until, method="dop853", rtol=1e-12).u
 
-    def of(method: str) -> Run:
-        options: dict[str, Any] = {"method": method}
+    def of(method):
+        options = {"method": method}
         if method in ("bdf", "esdirk3", "wso-sdirk3"):
             options["preconditioner"] = case.preconditioner
         if method in ("esdirk3", "wso-sdirk3"):
             options |= _TIGHT
 
-        def run(rtol: float) -> tuple[NDArray[Any], int]:
+        def run(rtol):
             own = counted(problem)
             found = evolve(own, until=until, rtol=rtol, raise_on_failure=True, **options)
             return found.u, own.products
@@ -102,9 +93,9 @@ def rows_of(
         yield {**about, "method": method, "products": _at_targets(run, reference, targets)}
 
 
-def _at_targets(run: Run, reference: NDArray[Any], targets: Sequence[float]) -> list[int | None]:
+def _at_targets(run, reference, targets):
     """Return the products of a method at some errors: between runs, in logarithms."""
-    found: list[tuple[float, float]] = []
+    found = []
     for rtol in _RTOLS:
         u, products = run(rtol)
         error = float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
@@ -120,9 +111,7 @@ def _at_targets(run: Run, reference: NDArray[Any], targets: Sequence[float]) -> 
     ]
 
 
-def _cvode(
-    problem: Problem, until: float, reference: NDArray[Any], preconditioner: str, method: str
-) -> Run:
+def _cvode(problem, until, reference, preconditioner, method):
     """Return runs of CVODE, whose evaluations of f and products with A are counted."""
     import sksundae.cvode as cvode
 
@@ -131,21 +120,21 @@ def _cvode(
     named = NamedPreconditioner(preconditioner, np.float64)
     count, known = [0], [math.nan, None]
 
-    def right_side(t: float, y: Any, yp: Any) -> None:
+    def right_side(t, y, yp):
         count[0] += 1
         problem.rhs(t, np.array(y), out)
         yp[:] = out
 
-    def product(t: float, y: Any, yp: Any, v: Any, result: Any) -> None:
+    def product(t, y, yp, v, result):
         count[0] += 1
         result[:] = A.matvec(np.array(v))
 
-    def inverse(t: Any, y: Any, yp: Any, r: Any, z: Any, c: float, delta: Any, side: Any) -> None:
+    def inverse(t, y, yp, r, z, c, delta, side):
         if known[0] != c:
             known[:] = c, named(A, c)
-        z[:] = known[1].matvec(np.array(r))  # type: ignore[attr-defined]
+        z[:] = known[1].matvec(np.array(r))
 
-    options: dict[str, Any] = {
+    options = {
         "method": method,
         "max_num_steps": 1_000_000,
         "linsolver": "gmres",
@@ -155,7 +144,7 @@ def _cvode(
     if preconditioner != "none":
         options["precond"] = cvode.CVODEPrecond(None, inverse, "right")
 
-    def run(rtol: float) -> tuple[NDArray[Any], int]:
+    def run(rtol):
         count[0] = 0
         solver = cvode.CVODE(right_side, rtol=rtol, atol=rtol * size, **options)
         found = solver.solve([problem.t0, until], np.array(problem.initial))
@@ -168,18 +157,18 @@ class System(NamedTuple):
     """u' = f(t, u) from t = 0, and the tolerance of each element."""
 
     name: str
-    f: Callable[[float, Vector], Vector]
+    f: object
     u0: tuple[float, ...]
     until: float
     atol: tuple[float, ...]
 
 
-def _robertson(t: float, u: Vector) -> Vector:
+def _robertson(t, u):
     slow, fast = 0.04 * u[0] - 1e4 * u[1] * u[2], 3e7 * u[1] ** 2
     return np.array([-slow, slow - fast, fast])
 
 
-def _van_der_pol(t: float, u: Vector) -> Vector:
+def _van_der_pol(t, u):
     return np.array([u[1], 1000.0 * (1.0 - u[0] ** 2) * u[1] - u[0]])
 
 
@@ -189,24 +178,24 @@ SYSTEMS = (
 )
 
 
-def calls_of(system: System) -> dict[str, Any]:
+def calls_of(system):
     """Return the evaluations of f of both methods, those for Jacobians included, and the errors.
 
     Errors are relative, of the last state, against SciPy's Radau with rtol 1e-11.
     """
     count, span, u0 = [0], (0.0, system.until), np.array(system.u0)
 
-    def counted(t: float, u: Vector) -> Vector:
+    def counted(t, u):
         count[0] += 1
         return system.f(t, u)
 
     tight = np.array(system.atol) * 1e-5
     reference = solve_ivp(system.f, span, u0, "Radau", rtol=1e-11, atol=tight).y[:, -1]
 
-    def error(u: Vector) -> float:
+    def error(u):
         return float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
 
-    options: dict[str, Any] = {"rtol": RTOL, "atol": np.array(system.atol)}
+    options = {"rtol": RTOL, "atol": np.array(system.atol)}
     ours = evolve(
         counted, u0=u0, until=system.until, method="bdf", raise_on_failure=True, **options
     )
@@ -219,14 +208,14 @@ def calls_of(system: System) -> dict[str, Any]:
 class _ProtheroRobinson:
     """u' = λ (u - cos t) - sin t, whose solution is cos t."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.initial, self.operator = np.ones(1), np.array([[_RATE]])
 
-    def rhs(self, t: float, u: Vector, out: Vector) -> None:
+    def rhs(self, t, u, out):
         out[...] = _RATE * (u - math.cos(t)) - math.sin(t)
 
 
-def observed_order(method: str) -> float:
+def observed_order(method):
     """Return log2 of the ratio of two errors, the second with steps of half the length."""
     problem, errors = _ProtheroRobinson(), []
     for steps in _STEPS:
@@ -235,7 +224,7 @@ def observed_order(method: str) -> float:
     return math.log2(errors[0] / errors[1])
 
 
-CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
+CASES = (
     ("continuity-1d", 5, "dormand-prince", {}),
     ("continuity-2d", 4, "dormand-prince", {}),
     ("continuity-3d", 3, "dormand-prince", {}),
@@ -249,29 +238,27 @@ CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
 class Counted:
     """A problem whose products with the operator, of right-hand sides and solves, are counted."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem):
         self._problem, self.products = problem, 0
         self.initial, self.t0, operator = problem.initial, problem.t0, problem.operator
         self.is_linear, self.source = problem.is_linear, problem.source
 
-        def matvec(x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        def matvec(x, out=None):
             self.products += 1
             return operator.matvec(x, out=out)
 
         known = {name: getattr(operator, name) for name in ("shape", "dtype", "kronecker_terms")}
         self._operator = SimpleNamespace(**known, matvec=matvec)
 
-    def rhs(self, t: float, u: NDArray[Any], out: NDArray[Any]) -> None:
+    def rhs(self, t, u, out):
         self.products += 1
         self._problem.rhs(t, u, out)
 
-    def operator_at(self, t: float) -> Any:
+    def operator_at(self, t):
         return self._operator
 
 
-def chosen(
-    problem: Problem, until: float, method: str, rtol: float, options: dict[str, Any]
-) -> tuple[NDArray[Any], int, int]:
+def chosen(problem, until, method, rtol, options):
     counted = Counted(problem)
     result = evolve(
         counted, until=until, method=method, rtol=rtol, raise_on_failure=True, **options
@@ -279,16 +266,16 @@ def chosen(
     return result.u, counted.products, result.steps
 
 
-def equal(problem: Problem, until: float, steps: int) -> NDArray[Any] | None:
+def equal(problem, until, steps):
     result = evolve(
         problem, until=until, method="ssp-rk3", dt=(until - problem.t0) / steps, allow_unstable=True
     )
     return result.u if result.status is EvolveStatus.COMPLETED else None
 
 
-def fewest(problem: Problem, until: float, reference: NDArray[Any], error: float) -> int:
+def fewest(problem, until, reference, error):
 
-    def good(steps: int) -> bool:
+    def good(steps):
         u = equal(problem, until, steps)
         with np.errstate(over="ignore"):
             return u is not None and float(np.linalg.norm(u - reference)) <= error
@@ -303,7 +290,7 @@ def fewest(problem: Problem, until: float, reference: NDArray[Any], error: float
     return high
 
 
-def compared(case: tuple[str, int, str, dict[str, Any]]) -> dict[str, Any]:
+def compared(case):
     name, level, method, given = case
     problem = gallery.make(name, level=level, degree=2)
     until = problem.stepper.until
@@ -315,11 +302,11 @@ def compared(case: tuple[str, int, str, dict[str, Any]]) -> dict[str, Any]:
     return {**found, "products": products, "error": error, "ssp-rk3": rk3, "factor": rk3 / products}
 
 
-def main(words: list[str] | None = None) -> None:
+def main(words=None):
     options = parser_of(__doc__, "quick", "json").parse_args(words)
     cases = [(n, 3, m, o) for n, _, m, o in CASES[0:6:5]] if options.quick else CASES
     print(f"rtol = {RTOL:g}; degree 2, sparse grids; products with the operator")
-    record: dict[str, Any] = {"rtol": RTOL, "cases": recorded(map(compared, cases))}
+    record = {"rtol": RTOL, "cases": recorded(map(compared, cases))}
     print(f"\nproducts at the errors {TARGETS}")
     stiff = STIFF_CASES
     chosen_cases = [stiff[1]._replace(level=2)] if options.quick else stiff
@@ -336,14 +323,14 @@ def main(words: list[str] | None = None) -> None:
     save(options.json, record)
 
 
-def _aims(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _aims(record):
     """Yield what was wanted, what was counted, and whether it is reached."""
     at = {
         (own["problem"], own["level"], own["preconditioner"], own["method"]): own["products"]
         for own in record["equal error"]
     }
 
-    def aim(text: str, most: float, value: float) -> dict[str, Any]:
+    def aim(text, most, value):
         return {"aim": text, "bound": f"≤ {most:g}", "counted": value, "reached": value <= most}
 
     for problem, level, method, most, errors in (

@@ -1,9 +1,8 @@
 """Whole steps of `evolve` beside what they are made of: ``python -m benchmarks.steps``."""
 
 import statistics
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,11 +30,11 @@ class Case(NamedTuple):
     preconditioner: str | None = None
 
     @property
-    def label(self) -> str:
+    def label(self):
         return f"{self.problem}-{self.level}-{self.method}" + ("-rtol" if self.rtol else "")
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self):
         """What `evolve` is told, beside the length of a step."""
         asked = {"rtol": self.rtol, "preconditioner": self.preconditioner}
         known = {name: one for name, one in asked.items() if one is not None}
@@ -60,10 +59,10 @@ _SECONDS = 0.4  # of the steps that count, at least
 _MOST_STEPS = 10_000
 
 
-def step_seconds(problem: Any, case: Case, rounds: int, comm: Any = None) -> float:
+def step_seconds(problem, case, rounds, comm=None):
     dt = problem.stepper.dt
 
-    def run(steps: int) -> tuple[float, float]:
+    def run(steps):
         result = evolve(problem, until=problem.t0 + steps * dt, dt=dt, **case.options)
         records = [record for record in result.history if record["event"] == "step"]
         late = records[len(records) // 4 :]
@@ -79,9 +78,9 @@ def step_seconds(problem: Any, case: Case, rounds: int, comm: Any = None) -> flo
     return statistics.median(run(steps)[1] for _ in range(rounds))
 
 
-def call_seconds(call: Callable[[int], object], rounds: int) -> float:
+def call_seconds(call, rounds):
 
-    def seconds(count: int) -> float:
+    def seconds(count):
         return seconds_of(lambda: [call(k) for k in range(count)])
 
     count = 1
@@ -90,7 +89,7 @@ def call_seconds(call: Callable[[int], object], rounds: int) -> float:
     return statistics.median(seconds(count) / count for _ in range(rounds))
 
 
-def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
+def graph_seconds(problem, case, rounds):
     """The seconds of an explicit step in a replayed graph of those of `evolve`, if there is one."""
     from benchmarks.core.device_timing import elapsed
 
@@ -114,7 +113,7 @@ def graph_seconds(problem: Any, case: Case, rounds: int) -> float | None:
     return statistics.median(found)
 
 
-def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None) -> dict[str, Any]:
+def measure(case, device, threads, rounds, comm=None):
     """Return the times of a case, in seconds; on ranks of processors, that of a step alone."""
     problem = make(case.problem, level=case.level, degree=2)
     if device == "cuda":
@@ -124,7 +123,7 @@ def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None
         problem = distribute(problem, comm)
     module = array_module(problem.initial)
     bk.set_num_threads(threads)
-    found: dict[str, Any] = {"problem": case.problem, "level": case.level, "method": case.method}
+    found = {"problem": case.problem, "level": case.level, "method": case.method}
     found |= {"rtol": case.rtol, "unknowns": unknowns, "threads": threads}
     found["step"] = step_seconds(problem, case, rounds, comm)
     if comm is not None:
@@ -138,21 +137,21 @@ def measure(case: Case, device: str, threads: int, rounds: int, comm: Any = None
     t = problem.t0
     rhs = call_seconds(lambda k: problem.rhs(t, u[k % 3], u[(k + 1) % 3]), rounds)
 
-    def add(k: int) -> None:
+    def add(k):
         bk.linear_combination([1.0, 0.5], [u[k % 3], u[(k + 1) % 3]], u[(k + 2) % 3])
 
     triad = call_seconds(add, rounds)
     return {**found, "rhs": rhs, "floor": case.products * rhs + case.vectors / 3 * triad}
 
 
-def main() -> None:
+def main():
     parser = parser_of(__doc__, "device", "rounds", rounds=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[bk.get_num_threads()])
     parser.add_argument("--mpi", action="store_true", help="on the ranks of mpiexec")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of cases' names, 6d-5")
     parser.add_argument("--output", type=Path, help="where to write the figures as JSON")
     given = parser.parse_args()
-    comm: Any = None
+    comm = None
     if given.mpi:
         from mpi4py import MPI
 

@@ -12,13 +12,10 @@ import statistics
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 import batchkron as bk
 from batchkron.torch import kron_matmul
@@ -28,20 +25,19 @@ from benchmarks.core.records import machine, recorded
 from benchmarks.core.timing import in_turn, medians, nothing
 from benchmarks.shapes import chain, square_shapes
 
-Task = tuple[int, tuple[int, ...], str]  # rows, sizes of square factors, dtype
 READY = "ready"
 
 
-def operands(task: Task, device: str) -> tuple[Any, list[Any], Any]:
+def operands(task, device):
     count, sizes, dtype = task
     torch.manual_seed(0)
-    made: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
+    made = {"dtype": getattr(torch, dtype), "device": device}
     x = torch.randn(count, math.prod(sizes), **made, requires_grad=True)
     factors = [(torch.randn(n, n, **made) / math.sqrt(n)).requires_grad_() for n in sizes]
     return x, factors, torch.randn(count, math.prod(sizes), **made)
 
 
-def with_gradients(function: Any, x: Tensor, factors: Sequence[Tensor], g: Tensor) -> Any:
+def with_gradients(function, x, factors, g):
     """The product, and the gradients of x and all factors.
 
     Without its history: that of a call on another stream must not take part in a captured one.
@@ -51,11 +47,11 @@ def with_gradients(function: Any, x: Tensor, factors: Sequence[Tensor], g: Tenso
     return y.detach(), *gradients
 
 
-def compiled(function: Any, backend: str) -> Any:
+def compiled(function, backend):
     return torch.compile(function, backend=backend, dynamic=False)
 
 
-def failure(task: Task, device: str, backend: str, seconds: float) -> str:
+def failure(task, device, backend, seconds):
     """Compile a chain and its gradients in a process; why that was not possible, or ""."""
     # not by multiprocessing: with its module "__mp_main__" the keys of the cache are others
     code = (
@@ -79,7 +75,7 @@ def failure(task: Task, device: str, backend: str, seconds: float) -> str:
     return said.strip().rpartition("\n")[2]
 
 
-def work(task: Task, device: str, backend: str) -> None:
+def work(task, device, backend):
     warnings.simplefilter("ignore")
     given = operands(task, device)
     print(READY, flush=True)
@@ -89,10 +85,6 @@ def work(task: Task, device: str, backend: str) -> None:
         text = str(error).strip().partition("\n")[0]
         print(f"{type(error).__name__}: {text[:100]}")
 
-
-Result = TypeVar("Result")
-Call = Callable[[], object]
-Function = Callable[[Tensor, Sequence[Tensor]], Tensor]
 
 # Rows, and the sizes of square factors: FastKron's, and small and uneven ones.
 SHAPES = square_shapes(
@@ -106,21 +98,18 @@ ROUND_SECONDS = 0.02  # about the length of one contender's turn
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-11}  # relative to the largest entry
 
 
-Row = dict[str, Any]  # microseconds of all contenders of a line, and remarks
-
-
-def linear_operator_product(x: Tensor, factors: Sequence[Tensor]) -> Tensor:
+def linear_operator_product(x, factors):
     operators = importlib.import_module("linear_operator.operators")
     dense = [operators.DenseLinearOperator(factor.mT) for factor in factors]
-    return (operators.KroneckerProductLinearOperator(*dense) @ x.mT).mT  # type: ignore[no-any-return]
+    return (operators.KroneckerProductLinearOperator(*dense) @ x.mT).mT
 
 
-def synchronize(device: str) -> None:
+def synchronize(device):
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def captured(call: Callable[[], Result]) -> Callable[[], Result]:
+def captured(call):
     """A call that replays the launches of another one, and returns the same results in place."""
     torch.cuda.empty_cache()  # a graph has memory of its own
     stream = torch.cuda.Stream()
@@ -133,26 +122,26 @@ def captured(call: Callable[[], Result]) -> Callable[[], Result]:
     with torch.cuda.graph(graph):
         result = call()
 
-    def replay() -> Result:
+    def replay():
         graph.replay()
         return result
 
     return replay
 
 
-def microseconds(calls: dict[str, Call], rounds: int, device: str) -> dict[str, float | None]:
+def microseconds(calls, rounds, device):
     wait = torch.cuda.synchronize if device == "cuda" else nothing
     times = medians(in_turn(calls, rounds, ROUND_SECONDS, wait))
     return {name: 1e6 * time for name, time in times.items()}
 
 
-def empty_operator() -> Any:
+def empty_operator():
     """A registered operator with the signature of ours that returns an empty tensor."""
     library = torch.library.Library("batchkron_benchmark", "DEF")
     lists = "Tensor[] arguments, Tensor[] lists, SymInt[] numbers"
     library.define(f"nothing(Tensor x, {lists}) -> Tensor")
 
-    def nothing(x: Tensor, arguments: Any, lists: Any, numbers: Any) -> Tensor:
+    def nothing(x, arguments, lists, numbers):
         return x.new_empty(x.shape)
 
     for device in ("CPU", "CUDA"):
@@ -166,17 +155,17 @@ def empty_operator() -> Any:
     return library, torch.ops.batchkron_benchmark.nothing.default
 
 
-def overheads(device: str, rounds: int) -> Iterator[Row]:
+def overheads(device, rounds):
     kept, nothing_at_all = empty_operator()
     tiny = {"1: 2^2": (1, (2, 2)), "4: 4^3": (4, (4, 4, 4))}
     for (name, (count, sizes)), dtype in product(tiny.items(), ("float32", "float64")):
-        made: dict[str, Any] = {"dtype": getattr(torch, dtype), "device": device}
+        made = {"dtype": getattr(torch, dtype), "device": device}
         x = torch.randn(count, math.prod(sizes), **made)
         factors = [torch.randn(n, n, **made) for n in sizes]
         module = importlib.import_module("cupy" if device == "cuda" else "numpy")
         arrays = [module.from_dlpack(one) for one in (x, *factors)]
         ours = partial(bk.gemkm, arrays[0], arrays[1:])
-        calls: dict[str, Call] = {"ours on arrays": ours}
+        calls = {"ours on arrays": ours}
         calls["empty operator"] = partial(nothing_at_all, x, factors, [], [])
         calls["ours in torch"] = partial(kron_matmul, x, factors)
         found = microseconds(calls, rounds, device)
@@ -186,15 +175,15 @@ def overheads(device: str, rounds: int) -> Iterator[Row]:
     del kept
 
 
-def is_wrong(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+def is_wrong(found, expected):
     return any(
         not relative_error(one.double(), other) <= TOLERANCE[one.dtype]
         for one, other in zip(found, expected, strict=True)
     )
 
 
-def contenders(compile_backend: str) -> dict[str, Function]:
-    found: dict[str, Function] = {"ours": kron_matmul, "chain": chain}
+def contenders(compile_backend):
+    found = {"ours": kron_matmul, "chain": chain}
     if compile_backend != "none":
         found[COMPILED] = compiled(chain, compile_backend)
     try:
@@ -206,9 +195,7 @@ def contenders(compile_backend: str) -> dict[str, Function]:
     return found
 
 
-def products(
-    device: str, rounds: int, names: Sequence[str], backend: str, limit: float, graphs: bool
-) -> Iterator[Row]:
+def products(device, rounds, names, backend, limit, graphs):
     for name in names:
         count, sizes = SHAPES[name]
         columns = math.prod(sizes)
@@ -221,7 +208,7 @@ def products(
             x, factors, g = operands(task, device)
             exact = [one.detach().double().requires_grad_() for one in (x, *factors)]
             expected = with_gradients(chain, exact[0], exact[1:], g.double())
-            calls: dict[str, Call] = {}
+            calls = {}
             notes, by = list(remarks), backend
             if by != "none" and (why := failure(task, device, by, limit)):
                 notes.append(f"{COMPILED}: {why}")
@@ -250,7 +237,7 @@ def products(
             yield row_of(name, task[2], found, notes)
 
 
-def best_ratio(microseconds: dict[str, float | None], kind: str = "") -> float | None:
+def best_ratio(microseconds, kind=""):
     """The time of the fastest peer over ours: of calls, or of graphs; None without both."""
     ours = microseconds.get("ours" + kind)
     peers = [
@@ -261,11 +248,11 @@ def best_ratio(microseconds: dict[str, float | None], kind: str = "") -> float |
     return min(peers) / ours if ours and peers else None
 
 
-def row_of(name: str, dtype: str, times: dict[str, Any], remarks: list[str]) -> Row:
+def row_of(name, dtype, times, remarks):
     return {"name": name, "dtype": dtype, "microseconds": times, "remarks": remarks}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments=None):
     parser = parser_of(__doc__, "device", "rounds", "json", rounds=15)
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     add = parser.add_argument
@@ -278,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.simplefilter("ignore")  # of peers
     print(f"torch {torch.__version__} on {options.device}, {torch.get_num_threads()} threads")
     print("a call without gradients")
-    about: dict[str, Any] = {"machine": machine(options.device)}
+    about = {"machine": machine(options.device)}
     about["calls"] = recorded(overheads(options.device, options.rounds), None, about)
     print("a product and all its gradients")
     how = options.compile, options.compile_seconds, options.graphs

@@ -1,29 +1,19 @@
 """Section 4 of Gonon, Zheng, Carrivain and Le (2024): ``python -m benchmarks.vit``."""
 
-import argparse
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, product
-from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from batchkron.torch import KroneckerSparseLinear
 from benchmarks.core.checks import relative_error
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import machine, recorded
 from benchmarks.torch_layers import captured, microseconds
-
-
-class Factory(Protocol):
-    """Makes layers of so many columns and rows, with a bias or not, and a GELU behind or not."""
-
-    def __call__(self, columns: int, rows: int, bias: bool, gelu: bool = False) -> nn.Module: ...
-
 
 PATCH = 16  # pixels of a patch's side
 # Models: width, blocks, heads; the feed-forward part is four times as wide. "T/16" is for trying.
@@ -41,7 +31,7 @@ PUBLISHED_SHARES = {"S/16": (0.31, 0.46), "B/16": (0.42, 0.54), "L/16": (0.46, 0
 TOLERANCE = {"float16": 3e-2, "float32": 1e-4}  # relative to the largest entry, of float32
 
 
-def patterns(rows: int, columns: int) -> list[tuple[int, int, int, int]]:
+def patterns(rows, columns):
     """The paper's chains of two for N × N, 4N × N and N × 4N matrices, 24 | N."""
     if rows == columns:
         n = rows
@@ -54,7 +44,7 @@ def patterns(rows: int, columns: int) -> list[tuple[int, int, int, int]]:
 class BmmLinear(nn.Module):
     """A chain by algorithm 1 of the paper: permute x, multiply blocks by bmm, permute y."""
 
-    def __init__(self, layer: KroneckerSparseLinear) -> None:
+    def __init__(self, layer):
         super().__init__()
         self.patterns = layer.patterns
         self.values = nn.ParameterList(  # (a d, c, b): transposed blocks
@@ -65,7 +55,7 @@ class BmmLinear(nn.Module):
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
         self.gelu = layer.activation is not None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         leading = x.shape[:-1]
         y = x.flatten(0, -2)
         for (a, b, c, d), blocks in zip(
@@ -84,11 +74,11 @@ class BmmLinear(nn.Module):
 class GeluLinear(nn.Linear):
     """A dense layer and a GELU."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return nn.functional.gelu(super().forward(x))
 
 
-def dense_linear(layer: KroneckerSparseLinear) -> nn.Module:
+def dense_linear(layer):
     bias = layer.bias
     kind = nn.Linear if layer.activation is None else GeluLinear
     dense = kind(layer.in_features, layer.out_features, bias is not None)
@@ -99,7 +89,7 @@ def dense_linear(layer: KroneckerSparseLinear) -> nn.Module:
     return dense
 
 
-def sparse_linear(columns: int, rows: int, bias: bool, gelu: bool = False) -> nn.Module:
+def sparse_linear(columns, rows, bias, gelu=False):
     activation = "gelu" if gelu else None
     return KroneckerSparseLinear(patterns(rows, columns), bias=bias, activation=activation)
 
@@ -107,52 +97,52 @@ def sparse_linear(columns: int, rows: int, bias: bool, gelu: bool = False) -> nn
 class FeedForward(nn.Module):
     """Norm, a layer to four times the width, GELU, and a layer back."""
 
-    def __init__(self, width: int, linear: Factory) -> None:
+    def __init__(self, width, linear):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.wide = linear(width, 4 * width, True, gelu=True)
         self.narrow = linear(4 * width, width, True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.narrow(self.wide(self.norm(x)))  # type: ignore[no-any-return]
+    def forward(self, x):
+        return self.narrow(self.wide(self.norm(x)))
 
 
 class Attention(nn.Module):
     """Self-attention; query, key and value are layers of their own, the projection is dense."""
 
-    def __init__(self, width: int, heads: int, linear: Factory) -> None:
+    def __init__(self, width, heads, linear):
         super().__init__()
         self.norm, self.heads = nn.LayerNorm(width), heads
         self.query, self.key, self.value = (linear(width, width, False) for _ in range(3))
         self.project = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         normed = self.norm(x)
         parts = [
             layer(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         ]
         found = nn.functional.scaled_dot_product_attention(*parts)
-        return self.project(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.project(found.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
     """Attention and the feed-forward part, added to what they are given."""
 
-    def __init__(self, width: int, heads: int, linear: Factory) -> None:
+    def __init__(self, width, heads, linear):
         super().__init__()
         self.attention = Attention(width, heads, linear)
         self.feed_forward = FeedForward(width, linear)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = x + self.attention(x)
-        return x + self.feed_forward(x)  # type: ignore[no-any-return]
+        return x + self.feed_forward(x)
 
 
 class ViT(nn.Module):
     """Patches with fixed positions, blocks, their mean, and a dense head of 1000 classes."""
 
-    def __init__(self, size: str, pixels: int, linear: Factory) -> None:
+    def __init__(self, size, pixels, linear):
         super().__init__()
         width, depth, heads = SIZES[size]
         self.embed = nn.Conv2d(3, width, PATCH, stride=PATCH)
@@ -160,18 +150,18 @@ class ViT(nn.Module):
         self.blocks = nn.Sequential(*(Block(width, heads, linear) for _ in range(depth)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         x = self.embed(images).flatten(2).transpose(1, 2) + self.places
-        return self.head(self.norm(self.blocks(x)).mean(1))  # type: ignore[no-any-return]
+        return self.head(self.norm(self.blocks(x)).mean(1))
 
 
-def positions(count: int, width: int) -> Tensor:
+def positions(count, width):
     rates = torch.exp(-math.log(1e4) * torch.arange(width // 2) / (width // 2))
     angles = torch.arange(count)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def twin(model: nn.Module, change: Callable[[KroneckerSparseLinear], nn.Module]) -> nn.Module:
+def twin(model, change):
     """A copy of a model in which each Kronecker-sparse layer is another one."""
     if isinstance(model, KroneckerSparseLinear):
         return change(model)
@@ -181,7 +171,7 @@ def twin(model: nn.Module, change: Callable[[KroneckerSparseLinear], nn.Module])
     return copied
 
 
-def models(size: str, pixels: int) -> dict[str, Callable[[], nn.Module]]:
+def models(size, pixels):
     n, _, heads = SIZES[size]
     shapes = {"linear N x N": (n, n), "linear 4N x N": (n, 4 * n), "linear N x 4N": (4 * n, n)}
     return {
@@ -194,21 +184,21 @@ def models(size: str, pixels: int) -> dict[str, Callable[[], nn.Module]]:
     }
 
 
-def inputs(name: str, options: argparse.Namespace, dtype: torch.dtype) -> Tensor:
+def inputs(name, options, dtype):
     if name == "ViT":
-        shape: tuple[int, ...] = (options.images, 3, options.pixels, options.pixels)
+        shape = (options.images, 3, options.pixels, options.pixels)
     else:
         width = SIZES[options.size][0] * (4 if "N x 4N" in name else 1)
         shape = (options.images, (options.pixels // PATCH) ** 2, width)
     return torch.randn(*shape).to(options.device, dtype)
 
 
-def forward(model: nn.Module, x: Tensor) -> Tensor:
+def forward(model, x):
     with torch.no_grad():
-        return model(x)  # type: ignore[no-any-return]
+        return model(x)
 
 
-def backward(model: nn.Module, x: Tensor, gradient: Tensor) -> Tensor:
+def backward(model, x, gradient):
     model.zero_grad()
     given = x.detach().requires_grad_()
     model(given).backward(gradient)
@@ -216,11 +206,11 @@ def backward(model: nn.Module, x: Tensor, gradient: Tensor) -> Tensor:
     return given.grad
 
 
-def differs(found: Tensor, expected: Tensor, dtype: str) -> bool:
+def differs(found, expected, dtype):
     return not relative_error(found.float(), expected) <= TOLERANCE[dtype]
 
 
-def measured(name: str, dtype: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measured(name, dtype, options):
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     ours = models(options.size, options.pixels)[name]()
@@ -232,17 +222,17 @@ def measured(name: str, dtype: str, options: argparse.Namespace) -> Iterator[dic
     exact_gradient = backward(wide["dense"], x.float(), gradient)
     contenders = {who: model.to(kind) for who, model in wide.items()}
     published = PUBLISHED[name] if options.size == "S/16" and dtype == "float32" else None
-    works: dict[str, Callable[[nn.Module], Tensor]] = {
+    works = {
         "forward": lambda model: forward(model, x),
         "both": lambda model: backward(model, x, gradient.to(kind)),
     }
     for direction, how in product(options.directions, options.how):
         expected = exact if direction == "forward" else exact_gradient
         shown = direction if how == "eager" else f"{direction}, {how}"
-        remarks: list[str] = []
-        calls: dict[str, Callable[[], object]] = {}
+        remarks = []
+        calls = {}
         for who, model in contenders.items():
-            run: Callable[[], Tensor] = partial(works[direction], model)
+            run = partial(works[direction], model)
             try:
                 if how == "graph":
                     run = captured(run)
@@ -262,7 +252,7 @@ def measured(name: str, dtype: str, options: argparse.Namespace) -> Iterator[dic
         yield row | {"published": known, "remarks": remarks}
 
 
-def shares(rows: Sequence[dict[str, Any]], size: str) -> list[str]:
+def shares(rows, size):
     said = []
     depth = SIZES[size][1]
     for k, dtype in enumerate(("float16", "float32")):
@@ -281,7 +271,7 @@ def shares(rows: Sequence[dict[str, Any]], size: str) -> list[str]:
     return said
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments=None):
     parser = parser_of(__doc__, "device", "rounds", "json", rounds=15)
     add, both = parser.add_argument, ["forward", "both"]
     add("--size", choices=list(SIZES), default="S/16")

@@ -9,10 +9,8 @@ bytes or states are wrong. Results of cells are written one by one.
 
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +31,7 @@ BLOCKS, FACTOR = 4096, 8  # of the batch list, whose blocks have FACTOR^3 unknow
 COMPARED = 6  # steps after which states are compared
 
 
-def runs_of(quick: bool) -> Iterator[tuple[Case, float]]:
+def runs_of(quick):
     """The runs, the most important first, and tolerances of states by their largest entries."""
     for level in (3, 4, 2) if quick else (8, 9, 7):
         yield Case("continuity-6d", level, "ssp-rk3"), 1e-12
@@ -46,7 +44,7 @@ def runs_of(quick: bool) -> Iterator[tuple[Case, float]]:
     yield Case("continuity-3d", 4 if quick else 10, "ssp-rk3"), 1e-12
 
 
-def list_problem(blocks: int) -> LinearProblem:
+def list_problem(blocks):
     """Blocks in a ring that decay and get from their neighbours, of which a batch list has all."""
     rng = np.random.default_rng(1)
     pool = rng.standard_normal((64, FACTOR, FACTOR)) / FACTOR
@@ -60,29 +58,29 @@ def list_problem(blocks: int) -> LinearProblem:
 
 
 @lru_cache(maxsize=1)  # runs of one problem follow each other
-def problem_of(name: str, level: int, device: str, quick: bool) -> Any:
+def problem_of(name, level, device, quick):
     if name == "list":
         return list_problem(64 if quick else BLOCKS).to(device)
     return make(name, level=level, degree=2).to(device)
 
 
 @contextmanager
-def silence(communicator: Any) -> Iterator[None]:
+def silence(communicator):
     """Let products go on without others' blocks: their times are right, their results are not."""
     names = "alltoallv", "ialltoallv", "meet"
     store = BlockExchange.store
     for name in names:
         setattr(communicator, name, lambda *_: None)
-    BlockExchange.store = lambda *_: None  # type: ignore[assignment, method-assign]
+    BlockExchange.store = lambda *_: None
     try:
         yield
     finally:
-        BlockExchange.store = store  # type: ignore[method-assign]
+        BlockExchange.store = store
         for name in names:
             delattr(communicator, name)
 
 
-def product_seconds(part: Any, comm: Any) -> float:
+def product_seconds(part, comm):
     """The seconds of a product with the problem's operator on the slowest of the ranks."""
     op, x = part.operator, part.initial
     module = array_module(x)
@@ -90,7 +88,7 @@ def product_seconds(part: Any, comm: Any) -> float:
     wait = (lambda: None) if module is np else module.cuda.get_current_stream().synchronize
     op.apply(x, out=y)
 
-    def rounds(count: int) -> float:
+    def rounds(count):
         comm.Barrier()
         took = seconds_of(lambda: [op.apply(x, out=y) for _ in range(count)], 1, wait)
         return float(max(comm.allgather(took)))
@@ -101,7 +99,7 @@ def product_seconds(part: Any, comm: Any) -> float:
     return min(rounds(count) for _ in range(3)) / count
 
 
-def products(part: Any, comm: Any) -> dict[str, Any]:
+def products(part, comm):
     """What a product takes on ranks, and what it would without waiting for others."""
     op = part.operator
     seconds, volume = product_seconds(part, comm), op.volume()
@@ -114,7 +112,7 @@ def products(part: Any, comm: Any) -> dict[str, Any]:
 class Ranks:
     """The first ranks, for each number of them that divides those of mpiexec."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device):
         from mpi4py import MPI
 
         self.all, self.device = MPI.COMM_WORLD, device
@@ -124,13 +122,11 @@ class Ranks:
         self.counts = [count for count in range(1, size + 1) if size % count == 0]
         self.first = {n: self.all.Split(int(self.rank >= n), self.rank) for n in self.counts}
 
-    def measure(
-        self, case: Case, tolerance: float, whole: Any, count: int, expected: Any
-    ) -> dict[str, Any]:
+    def measure(self, case, tolerance, whole, count, expected):
         """Return what the first ``count`` ranks take; ``expected``: one rank's state, or None."""
         comm = self.first[count]
         part = whole if count == 1 else distribute(whole, comm)
-        found: dict[str, Any] = {"ranks": count}
+        found = {"ranks": count}
         if count > 1:
             op = part.operator
             traffic, before = op.communicator.traffic, op.communicator.traffic.bytes
@@ -153,12 +149,10 @@ class Ranks:
         return found
 
 
-def measure_run(
-    ranks: Ranks, case: Case, tolerance: float, quick: bool, say: Callable[[str], None]
-) -> dict[str, Any]:
+def measure_run(ranks, case, tolerance, quick, say):
     begin = time.perf_counter()
     whole = problem_of(case.problem, case.level, ranks.device, quick)
-    found: dict[str, Any] = {"problem": case.problem, "level": case.level, "method": case.method}
+    found = {"problem": case.problem, "level": case.level, "method": case.method}
     found |= {"rtol": case.rtol, "preconditioner": case.preconditioner}
     found |= {"unknowns": int(whole.initial.size), "setup": time.perf_counter() - begin, "on": []}
     expected = None
@@ -175,7 +169,7 @@ def measure_run(
     return found
 
 
-def main() -> int:
+def main():
     usual = "device", "json", "seconds", "quick"
     parser = parser_of(__doc__, *usual, device="cuda", seconds=400.0)
     parser.add_argument("--only", nargs="+", default=[""], help="parts of runs' names, 6d-9")
@@ -183,7 +177,7 @@ def main() -> int:
     begin, ranks = time.perf_counter(), Ranks(given.device)
     is_first, results = ranks.rank == 0, []
 
-    def say(text: str) -> None:
+    def say(text):
         print(f"{time.perf_counter() - begin:5.0f} s  {text}", flush=True)
 
     for case, tolerance in runs_of(given.quick):

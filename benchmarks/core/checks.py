@@ -1,29 +1,25 @@
 """Operands of a measurement, and whether a result on them is right."""
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
 
 # A prime number of random values is repeated in large arrays, so that no two rows are the same.
 RANDOM_VALUES = 4_194_301
 
 
-def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def random_array(rng, shape, dtype):
     """Standard normal values."""
     size = int(np.prod(shape))
     values = rng.standard_normal(min(size, RANDOM_VALUES)).astype(dtype)
     return np.resize(values, size).reshape(shape)
 
 
-def on_host(array: Any) -> Any:
+def on_host(array):
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-def relative_error(result: Any, expected: Any) -> float:
+def relative_error(result, expected):
     """The largest error, relative to the largest entry; of arrays of one library."""
     return float(abs(result - expected).max() / abs(expected).max())
 
@@ -34,18 +30,18 @@ class Data:
     There are ``sets`` of vectors and outputs; contenders go through them one call after another.
     """
 
-    def __init__(self, dtype: np.dtype[Any], sets: int, rng: np.random.Generator) -> None:
+    def __init__(self, dtype, sets, rng):
         self.dtype = dtype
         self.sets = sets
         self.rng = rng
-        self.inputs: list[Array] = []
-        self.outputs: list[Array] = []
+        self.inputs = []
+        self.outputs = []
 
-    def poison(self) -> None:
+    def poison(self):
         """Fill the first output with NaN, so that a result must be written to be right."""
         self.outputs[0].fill(np.nan)
 
-    def wrong(self, result: Array) -> str | None:
+    def wrong(self, result):
         """Say what is wrong with a result on the first set: entries may differ by rounding."""
         picked, expected, bound = self.reference
         actual = result.reshape(self.outputs[0].shape)[picked].astype(np.float64)
@@ -57,15 +53,15 @@ class Data:
         return None
 
     @cached_property
-    def reference(self) -> tuple[Any, Array, Array]:
+    def reference(self):
         """Indices of checked rows of the first output, their values, and bounds of the errors."""
         raise NotImplementedError
 
-    def epsilon(self, terms: int) -> float:
+    def epsilon(self, terms):
         """Largest relative difference of two results that each take ``terms`` operations."""
         return float(4 * np.finfo(self.dtype).eps * terms)
 
-    def picked(self, rows: int, maximum: int) -> Array:
+    def picked(self, rows, maximum):
         """Indices of the first row, the last, and random others: 1 to ``maximum`` rows."""
         if maximum >= rows:
             return np.arange(rows)

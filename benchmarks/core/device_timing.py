@@ -2,24 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache
 from time import perf_counter
-from typing import Any
 
 import cupy
 import numpy as np
 
-from benchmarks.core.energy import Counter, EnergyError, energy_counter, watts
-
-Call = Callable[[], object]
-Array = Any  # cupy.ndarray
-On = Callable[[Any], AbstractContextManager[object]]
-# The calls of each variant, which take arrays in turn, and what makes a stream the one that they
-# run on.
-Contender = tuple[Mapping[str, Sequence[Call]], On]
+from benchmarks.core.energy import EnergyError, energy_counter, watts
 
 CACHE_BYTES = 240 << 20  # inputs and outputs of all calls in turn: more than any cache holds
 REPLAY_MICROSECONDS = 4_000  # about the length of a graph
@@ -34,21 +25,21 @@ TOLERANCE = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-13, "tf32x3": 1e-5,
 BLOCK = 1 << 22  # random numbers that large arrays repeat
 
 # what `measure` reads joules from, None if it measures times only
-_counter: ContextVar[Counter | None] = ContextVar("counter of joules", default=None)
+_counter = ContextVar("counter of joules", default=None)
 
 
 @cache
-def _block(dtype: str) -> Array:
+def _block(dtype):
     return cupy.asarray(np.random.default_rng(0).standard_normal(BLOCK).astype(dtype))
 
 
 @cache
-def _stream() -> Any:
+def _stream():
     """The stream of all measurements: operators have memory for each stream."""
     return cupy.cuda.Stream(non_blocking=True)
 
 
-def random_array(shape: Sequence[int], dtype: str, seed: int = 0) -> Array:
+def random_array(shape, dtype, seed=0):
     """Standard normal numbers; large arrays repeat four million of them."""
     block = _block(dtype)
     array = cupy.empty(math.prod(shape), dtype)
@@ -60,7 +51,7 @@ def random_array(shape: Sequence[int], dtype: str, seed: int = 0) -> Array:
     return array.reshape(shape)
 
 
-def elapsed(stream: Any, work: Call) -> float:
+def elapsed(stream, work):
     start, stop = cupy.cuda.Event(), cupy.cuda.Event()
     start.record(stream)
     work()
@@ -69,7 +60,7 @@ def elapsed(stream: Any, work: Call) -> float:
     return float(1000 * cupy.cuda.get_elapsed_time(start, stop))
 
 
-def _captured(stream: Any, work: Call) -> Any:
+def _captured(stream, work):
     """A graph of ``work``, None if it cannot be captured."""
     stream.begin_capture()
     try:
@@ -84,14 +75,14 @@ def _captured(stream: Any, work: Call) -> Any:
         return None
 
 
-def count_energy() -> None:
+def count_energy():
     """Let `measure` also find the energy of a call; `EnergyError` if it cannot be read."""
     bus = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.Device().id)
     _counter.set(energy_counter(bus))
 
 
-def _all_of(calls: Sequence[Call], rounds: int = 1) -> Call:
-    def work() -> None:
+def _all_of(calls, rounds=1):
+    def work():
         for _ in range(rounds):
             for call in calls:
                 call()
@@ -99,7 +90,7 @@ def _all_of(calls: Sequence[Call], rounds: int = 1) -> Call:
     return work
 
 
-def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bool]:
+def _repeated(calls, on, rounds):
     """A stream, what does all calls there so many times, and whether that is a graph."""
     work, stream = _all_of(calls, rounds), _stream()
     with stream, on(stream):
@@ -110,7 +101,7 @@ def _repeated(calls: Sequence[Call], on: On, rounds: int) -> tuple[Any, Call, bo
     return _stream(), work, False
 
 
-def power(calls: Sequence[Call], on: On, microseconds: float) -> float:
+def power(calls, on, microseconds):
     """Watts while calls of so many µs are repeated; `EnergyError` if they cannot be measured."""
     counter = _counter.get()
     if counter is None:
@@ -119,7 +110,7 @@ def power(calls: Sequence[Call], on: On, microseconds: float) -> float:
     rounds = min(max(1, int(BUSY_MICROSECONDS / one)), MAX_ROUNDS)
     stream, work, _ = _repeated(calls, on, rounds)
 
-    def busy() -> None:
+    def busy():
         for _ in range(max(1, int(BUSY_MICROSECONDS / (rounds * one)))):
             work()
         stream.synchronize()
@@ -128,7 +119,7 @@ def power(calls: Sequence[Call], on: On, microseconds: float) -> float:
         return watts(busy, counter)
 
 
-def energy_of(calls: Sequence[Call], on: On, microseconds: float) -> dict[str, Any]:
+def energy_of(calls, on, microseconds):
     """Power, and joules of a call of so many µs, if they are to be found; else nothing."""
     if _counter.get() is None:
         return {}
@@ -139,17 +130,12 @@ def energy_of(calls: Sequence[Call], on: On, microseconds: float) -> dict[str, A
     return {"watts": found, "joules": 1e-6 * found * microseconds}
 
 
-def timed(calls: Sequence[Call], *how: Any) -> float:
+def timed(calls, *how):
     """GPU time of one call: the median over replays of a graph of all ``calls`` in turn."""
     return _replayed(calls, *how)[0]
 
 
-def _replayed(
-    calls: Sequence[Call],
-    on: On = nullcontext,
-    length: float = REPLAY_MICROSECONDS,
-    replays: int = REPLAYS,
-) -> tuple[float, bool]:
+def _replayed(calls, on=nullcontext, length=REPLAY_MICROSECONDS, replays=REPLAYS):
     """The microseconds of one call, and whether it was replayed from a graph."""
     stream, once = _stream(), _all_of(calls)
     cupy.cuda.Device().synchronize()
@@ -164,7 +150,7 @@ def _replayed(
     return statistics.median(times) / (rounds * len(calls)), is_captured
 
 
-def call_microseconds(call: Call, calls: int, repeats: int, wait: Call | None = None) -> float:
+def call_microseconds(call, calls, repeats, wait=None):
     """Time of an eager call: the median over batches, each from one synchronisation to the next."""
     wait = cupy.cuda.Device().synchronize if wait is None else wait
     times = []
@@ -178,12 +164,12 @@ def call_microseconds(call: Call, calls: int, repeats: int, wait: Call | None = 
     return statistics.median(times)
 
 
-def eager_rounds(microseconds: float) -> int:
+def eager_rounds(microseconds):
     """How many times something that takes so long makes a batch."""
     return max(1, min(MAX_EAGER_ROUNDS, int(EAGER_MICROSECONDS / max(microseconds, 1))))
 
 
-def eager_microseconds(calls: Sequence[Call], on: On, microseconds: float) -> float:
+def eager_microseconds(calls, on, microseconds):
     """Time of one eager call, of several in turn; ``microseconds``: about what one takes."""
     stream, once = _stream(), _all_of(calls)
     with stream, on(stream):
@@ -192,7 +178,7 @@ def eager_microseconds(calls: Sequence[Call], on: On, microseconds: float) -> fl
         return call_microseconds(once, rounds, REPLAYS) / len(calls)
 
 
-def first_time(calls: Sequence[Call], on: On = nullcontext) -> float:
+def first_time(calls, on=nullcontext):
     """Microseconds of the last call, once."""
     stream = _stream()
     cupy.cuda.Device().synchronize()
@@ -200,16 +186,13 @@ def first_time(calls: Sequence[Call], on: On = nullcontext) -> float:
         return elapsed(stream, calls[-1])
 
 
-def measure(
-    variants: Mapping[str, Sequence[Call]],
-    on: On,
-    dtype: str,
-    output: Array,
-    error_of: Callable[[], float],
-) -> dict[str, Any]:
-    """Check the last result of each variant's calls once, time the fastest variant."""
-    firsts: dict[str, float] = {}
-    errors: dict[str, float] = {}
+def measure(variants, on, dtype, output, error_of):
+    """Check the last result of each variant's calls once, time the fastest variant.
+
+    ``on`` makes a stream the one that they run on; the calls of a variant take arrays in turn.
+    """
+    firsts = {}
+    errors = {}
     for name, calls in variants.items():
         output.fill(np.nan)
         first_time(calls, on)
@@ -226,7 +209,7 @@ def measure(
     return found | energy_of(variants[best], on, found["microseconds"])
 
 
-def measured(make: Callable[[], Contender], *how: Any) -> dict[str, Any]:
+def measured(make, *how):
     """`measure` what ``make`` returns, or why it was not possible."""
     try:
         return measure(*make(), *how)

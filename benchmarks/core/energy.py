@@ -7,25 +7,22 @@ times the call's time. Nothing is subtracted for what the board would take when 
 
 import ctypes
 import time
-from collections.abc import Callable
 
 MIN_SECONDS = 0.6  # between the first move of the counter and the last one
 MAX_SECONDS = 3.0  # after which a counter that does not move is given up
 _LIBRARY = "libnvidia-ml.so.1"
-
-Counter = Callable[[], float]  # joules so far
 
 
 class EnergyError(RuntimeError):
     """The energy cannot be measured; the text says why."""
 
 
-def _checked(status: int, what: str) -> None:
+def _checked(status, what):
     if status:
         raise EnergyError(f"not measured: {what} of {_LIBRARY} returned {status}")
 
 
-def energy_counter(bus: str) -> Counter:
+def energy_counter(bus):
     """What reads the joules a device has taken; ``bus``: its PCI bus id, "0000:17:00.0"."""
     try:
         nvml = ctypes.CDLL(_LIBRARY)
@@ -36,7 +33,7 @@ def energy_counter(bus: str) -> Counter:
     found = nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle))
     _checked(found, "nvmlDeviceGetHandleByPciBusId_v2")
 
-    def joules() -> float:
+    def joules():
         status = nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value))
         _checked(status, "nvmlDeviceGetTotalEnergyConsumption")
         return 1e-3 * value.value
@@ -45,16 +42,10 @@ def energy_counter(bus: str) -> Counter:
     return joules
 
 
-def watts(
-    work: Callable[[], object],
-    counter: Counter,
-    clock: Callable[[], float] = time.perf_counter,
-    least: float = MIN_SECONDS,
-    most: float = MAX_SECONDS,
-) -> float:
+def watts(work, counter, clock=time.perf_counter, least=MIN_SECONDS, most=MAX_SECONDS):
     """The power while ``work``, which takes some 10 ms and waits for the device, is repeated."""
     begun, last = clock(), counter()
-    moves: list[tuple[float, float]] = []  # seconds and joules, as they were seen
+    moves = []  # seconds and joules, as they were seen
     while True:
         work()
         now, value = clock(), counter()

@@ -1,8 +1,6 @@
 """The device memory that a piece of work needs at most."""
 
 import gc
-from collections.abc import Callable
-from typing import Any
 
 import cupy
 
@@ -15,20 +13,20 @@ class _Allocations(cupy.cuda.MemoryHook):
 
     name = "Allocations"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.bytes = self.peak = 0
-        self._sizes: dict[int, int] = {}  # by address
+        self._sizes = {}  # by address
 
-    def malloc_postprocess(self, **given: Any) -> None:
+    def malloc_postprocess(self, **given):
         self._sizes[given["mem_ptr"]] = given["mem_size"]
         self.bytes += given["mem_size"]
         self.peak = max(self.peak, self.bytes)
 
-    def free_postprocess(self, **given: Any) -> None:
+    def free_postprocess(self, **given):
         self.bytes -= self._sizes.pop(given["mem_ptr"], 0)
 
 
-def peak_bytes(work: Callable[[], object], torch: Any = None) -> int:
+def peak_bytes(work, torch=None):
     """The bytes of CuPy's arrays, and of torch's if given, that some work needs at most."""
     gc.collect()
     cupy.cuda.Device().synchronize()

@@ -2,15 +2,14 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 
-def counts(text: str) -> list[int]:
+def counts(text):
     """Return the numbers of a text such as "1,2"."""
     return [int(word) for word in text.split(",")]
 
 
-USUAL: dict[str, dict[str, Any]] = {
+USUAL = {
     "asgard": {"type": Path, "metavar": "BUILD", "help": "a build of ASGarD 0.9.0"},
     "device": {"choices": ("cpu", "cuda"), "default": "cpu", "help": "where it is measured"},
     "json": {"type": Path, "metavar": "PATH", "help": "where all figures are written"},
@@ -24,7 +23,7 @@ USUAL: dict[str, dict[str, Any]] = {
 }
 
 
-def parser_of(text: str | None, *usual: str, **defaults: Any) -> argparse.ArgumentParser:
+def parser_of(text, *usual, **defaults):
     """A parser with options of `USUAL`; ``text``: the module's docstring."""
     parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
     for name in usual:

@@ -2,16 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 WHISKERS = (5, 95)  # percentiles, as in the paper
 MAX_BOXES = 16
 
 
-def figures() -> Any:
+def figures():
     """matplotlib without a display, and without dates in its files."""
     import matplotlib
 
@@ -23,7 +20,7 @@ def figures() -> Any:
     return pyplot
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save_figure(figure, path):
     """Write a picture; the same data give the same file."""
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -36,23 +33,21 @@ class Roof:
     bandwidth: float
     peak: float
 
-    def at(self, intensity: float) -> float:
+    def at(self, intensity):
         """Return the most that a product can reach, of its flops per byte."""
         return min(self.peak, self.bandwidth * intensity)
 
     @property
-    def ridge(self) -> float:
+    def ridge(self):
         """Flops per byte from which on arithmetic is what bounds."""
         return self.peak / self.bandwidth
 
-    def draw(self, axis: Any, first: float, last: float, **style: Any) -> None:
+    def draw(self, axis, first, last, **style):
         across = sorted({first, min(max(first, self.ridge), last), last})
         axis.plot(across, [self.at(one) for one in across], **style)
 
 
-def label_marks(
-    axis: Any, marks: Iterable[tuple[float, float, str, str]], **style: Any
-) -> list[Any]:
+def label_marks(axis, marks, **style):
     """Write a name beside each mark, over as few others as can be; return the names' boxes."""
     from matplotlib.transforms import Bbox
 
@@ -80,11 +75,11 @@ def label_marks(
     return labels
 
 
-def _is_inside(box: Any, frame: Any) -> bool:
+def _is_inside(box, frame):
     return bool(frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1)
 
 
-def grouped(values: Mapping[float, Sequence[float]], most: int = MAX_BOXES) -> list[Any]:
+def grouped(values, most=MAX_BOXES):
     """Pairs of a label and all values of it; close keys are joined until there are few boxes."""
     keys = sorted(values)
     groups = [keys[k * len(keys) // most : (k + 1) * len(keys) // most] for k in range(most)]
@@ -98,9 +93,7 @@ def grouped(values: Mapping[float, Sequence[float]], most: int = MAX_BOXES) -> l
     return found
 
 
-def draw_boxes(
-    axis: Any, found: Sequence[Any], level: float | None = None, rotation: float = 70
-) -> None:
+def draw_boxes(axis, found, level=None, rotation=70):
     """Draw a box for each pair of a label and its values; ``level``: a dashed line."""
     axis.boxplot(
         [own for _, own in found],
@@ -114,7 +107,7 @@ def draw_boxes(
     axis.grid(axis="y", linewidth=0.4)
 
 
-def logarithmic(axis: Any) -> None:
+def logarithmic(axis):
     """Let the vertical axis be logarithmic, with the labels 1, 2, 5, 10, … as plain numbers."""
     from matplotlib import ticker
 
@@ -124,13 +117,7 @@ def logarithmic(axis: Any) -> None:
     axis.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def boxes(
-    path: Path,
-    panels: Mapping[str, Mapping[float, Sequence[float]]],
-    across: str,
-    down: str,
-    level: float | None = None,
-) -> None:
+def boxes(path, panels, across, down, level=None):
     """Draw boxes in each panel: by its title, the values of each number on the horizontal axis."""
     pyplot = figures()
     columns = min(2, len(panels))

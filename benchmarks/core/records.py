@@ -6,13 +6,11 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import batchkron as bk
 from benchmarks.core.tables import words
@@ -22,18 +20,13 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 UNKNOWN_CACHE = 32 << 20  # bytes, assumed where the system does not tell
 
 
-def save(path: Path | None, record: Any) -> None:
+def save(path, record):
     """Write a record as JSON, whole or not at all, if there shall be a file."""
     if path is not None:
         save_text(path, json.dumps(record, indent=1, ensure_ascii=False))
 
 
-def recorded(
-    rows: Iterable[dict[str, Any]],
-    path: Path | None = None,
-    about: Mapping[str, Any] = MappingProxyType({}),
-    name: str = "cells",
-) -> list[dict[str, Any]]:
+def recorded(rows, path=None, about=MappingProxyType({}), name="cells"):
     """All rows; each is printed as it comes, and all so far are written behind ``about``."""
     found = []
     for row in rows:
@@ -43,18 +36,18 @@ def recorded(
     return found
 
 
-def save_text(path: Path, text: str) -> None:
+def save_text(path, text):
     """Write a file whole or not at all."""
     temporary = path.with_suffix(path.suffix + ".part")
     temporary.write_text(text + "\n")
     os.replace(temporary, path)
 
 
-def earlier(path: Path | None, here: dict[str, Any], *same: str) -> dict[str, Any]:
+def earlier(path, here, *same):
     """What a file has to which a run appends; of its machine ``same`` must be that of ``here``."""
     if path is None or not path.exists():
         return {}
-    record: dict[str, Any] = json.loads(path.read_text())
+    record = json.loads(path.read_text())
     for what in same:
         before = record["machine"].get(what)
         if before != here.get(what):
@@ -65,37 +58,37 @@ def earlier(path: Path | None, here: dict[str, Any], *same: str) -> dict[str, An
     return record
 
 
-def processors() -> int:
+def processors():
     return len(os.sched_getaffinity(0))
 
 
-def default_processes() -> int:
+def default_processes():
     """How many compile kernels, where none are asked for."""
     return min(14, processors())
 
 
-def last_level_cache() -> int:
+def last_level_cache():
     units = {"K": 1 << 10, "M": 1 << 20}
     sizes = [path.read_text().strip() for path in CACHES.glob("index*/size")]
     return max((int(size[:-1]) * units[size[-1]] for size in sizes), default=UNKNOWN_CACHE)
 
 
-def bytes_in(path: str, name: str) -> int:
+def bytes_in(path, name):
     found = re.search(rf"{name}:\s+(\d+) kB", Path(path).read_text())
     assert found
     return int(found[1]) << 10
 
 
-def available_memory() -> int:
+def available_memory():
     return bytes_in("/proc/meminfo", "MemAvailable")
 
 
-def processor_name() -> str:
+def processor_name():
     found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     return found[1] if found else platform.machine()
 
 
-def output_of(*command: str) -> str:
+def output_of(*command):
     try:
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -103,14 +96,14 @@ def output_of(*command: str) -> str:
     return run.stdout.partition("\n")[0]
 
 
-def version_of(package: str) -> str | None:
+def version_of(package):
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def machine(device: str = "cpu", commit: str | None = None, **more: Any) -> dict[str, Any]:
+def machine(device="cpu", commit=None, **more):
     """What figures belong to; ``commit``: of the source, where it is no checkout."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -125,7 +118,7 @@ def machine(device: str = "cpu", commit: str | None = None, **more: Any) -> dict
     }
 
 
-def _host() -> dict[str, Any]:
+def _host():
     return {
         "processor": processor_name(),
         "processors": processors(),
@@ -138,7 +131,7 @@ def _host() -> dict[str, Any]:
     }
 
 
-def _cuda_device() -> dict[str, Any]:
+def _cuda_device():
     import cupy
 
     runtime, cublas = cupy.cuda.runtime, None

@@ -1,15 +1,12 @@
 """Figures as text: times with their units, and tables in Markdown."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 TIMES = {"seconds", "median", "least", "setup", "step", "least_step", "first_step"}  # in seconds
-Item = TypeVar("Item")
-Key = TypeVar("Key")
 QUIET_LOAD = 0.3  # load average from which a report says that the machine was busy
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds):
     """Seconds in the unit that suits them."""
     if seconds is None:
         return "–"
@@ -19,11 +16,11 @@ def duration(seconds: float | None) -> str:
     return f"{1e6 * seconds:.3g} µs"
 
 
-def count_of(threads: int) -> str:
+def count_of(threads):
     return "1 thread" if threads == 1 else f"{threads} threads"
 
 
-def machine_lines(machine: Mapping[str, Any]) -> str:
+def machine_lines(machine):
     """The head of a report: what its figures belong to, with the versions of the peers."""
     peers = "; ".join(f"{name} {version}" for name, version in machine["peers"].items())
     lines = [f"# {machine['processor']}, {machine['processors']} processors, {machine['date']}\n"]
@@ -38,15 +35,15 @@ def machine_lines(machine: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *(f"{name} was not measured: {why}" for name, why in missing)])
 
 
-def groups(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+def groups(items, key):
     """The items of each key, in the order of their first ones."""
-    found: dict[Key, list[Item]] = {}
+    found = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
 
 
-def words(record: Mapping[str, Any], is_time: bool = False) -> str:
+def words(record, is_time=False):
     """The names and values of a record in a line, seconds with their units."""
     found = []
     for name, value in record.items():
@@ -64,16 +61,16 @@ def words(record: Mapping[str, Any], is_time: bool = False) -> str:
     return ", ".join(found)
 
 
-def row(texts: Iterable[object]) -> str:
+def row(texts):
     return f"| {' | '.join(map(str, texts))} |"
 
 
-def head(names: Sequence[str]) -> str:
+def head(names):
     """The head of a table whose rows are printed as they come."""
     return f"{row(names)}\n|{' --- |' * len(names)}"
 
 
-def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(names, rows):
     """A table with its columns under each other."""
     lines = [list(names), *(list(map(str, one)) for one in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

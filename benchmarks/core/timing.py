@@ -5,13 +5,9 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-
-from benchmarks.core.checks import Array, Data
 
 OURS = "batchkron"
 OUR_FUNCTION = "batchkron's function"
@@ -21,27 +17,21 @@ SLOW_SECONDS = 0.1  # such a peer has no round at all if its first call, the che
 MAX_SETTLING_SECONDS = 0.5  # longest wait for the threads of the contender before
 SETTLING_SECONDS = 0.012  # Linux counts the time of threads that run by ticks, of up to 10 ms
 
-Call = Callable[[], Any]
-SetThreads = Callable[[int], None]
-# Of a contender on a number of threads, as files have it. Its "kind" is "times"; "failure": an
-# exception or a wrong result, with the "reason"; or "absent".
-Result = dict[str, Any]
 
-
-def nothing() -> None:
+def nothing():
     pass
 
 
-def waiter(device: str) -> Call:
+def waiter(device):
     """What waits until a device has done its work."""
     if device == "cpu":
         return nothing
     import cupy
 
-    return cupy.cuda.Device().synchronize  # type: ignore[no-any-return]
+    return cupy.cuda.Device().synchronize
 
 
-def seconds_of(call: Call, repeats: int = 1, wait: Call = nothing) -> float:
+def seconds_of(call, repeats=1, wait=nothing):
     """The time of one of several calls, until the device has done them."""
     wait()
     begun = time.perf_counter()
@@ -51,13 +41,7 @@ def seconds_of(call: Call, repeats: int = 1, wait: Call = nothing) -> float:
     return (time.perf_counter() - begun) / repeats
 
 
-def in_turn(
-    calls: Mapping[str, Call],
-    rounds: int,
-    seconds: float = 0.0,
-    wait: Call = nothing,
-    rest: float = 0.0,
-) -> dict[str, list[float]]:
+def in_turn(calls, rounds, seconds=0.0, wait=nothing, rest=0.0):
     """The seconds of each call in each round; calls take turns, each round another one first.
 
     A turn takes about ``seconds``, in which a call is repeated, after a ``rest`` in which threads
@@ -68,7 +52,7 @@ def in_turn(
         call()  # plans, compiles and allocates
         once = seconds_of(call, 1, wait)
         repeats[name] = max(1, min(10_000, round(seconds / max(once, 1e-7))))
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    found = {name: [] for name in calls}
     names = list(calls)
     for turn in range(rounds):
         for place in range(len(names)):
@@ -79,11 +63,11 @@ def in_turn(
     return found
 
 
-def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def medians(times):
     return {name: statistics.median(own) for name, own in times.items()}
 
 
-def least(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def least(times):
     return {name: min(own) for name, own in times.items()}
 
 
@@ -97,20 +81,20 @@ class Contender:
 
     name: str
     variant: str
-    calls: Sequence[Call]
+    calls: list
     returns: bool = False
-    keeps: Sequence[object] = ()
+    keeps: tuple = ()
 
     @property
-    def who(self) -> dict[str, str]:
+    def who(self):
         return {"name": self.name, "variant": self.variant}
 
-    def result(self, data: Data) -> Array:
+    def result(self, data):
         returned = self.calls[0]()
         return np.asarray(returned) if self.returns else data.outputs[0]
 
 
-def absent(name: str, variant: str, reason: str) -> Result:
+def absent(name, variant, reason):
     """What is said in the place of times of a way that is not measured."""
     return {"kind": "absent", "name": name, "variant": variant, "reason": reason}
 
@@ -118,22 +102,22 @@ def absent(name: str, variant: str, reason: str) -> Result:
 class Lane:
     """One contender on one number of threads."""
 
-    def __init__(self, contender: Contender, threads: int) -> None:
+    def __init__(self, contender, threads):
         self.contender = contender
         self.threads = threads
-        self.calls: Iterator[Call] = itertools.cycle(contender.calls)
+        self.calls = itertools.cycle(contender.calls)
         self.loops = 1
-        self.samples: list[float] = []
+        self.samples = []
         self.hopeless = False
 
-    def sample(self) -> float:
+    def sample(self):
         calls = list(itertools.islice(self.calls, self.loops))
         start = time.perf_counter()
         for call in calls:
             call()
         return (time.perf_counter() - start) / self.loops
 
-    def warm_up(self) -> None:
+    def warm_up(self):
         """Call until caches and threads are warm, and find out how many calls make a sample."""
         seconds = self.sample()
         if not self.samples:
@@ -142,7 +126,7 @@ class Lane:
                 self.loops = min(max(2 * self.loops, grown), 100_000)
                 seconds = self.sample()
 
-    def turn(self, seconds: float) -> None:
+    def turn(self, seconds):
         if not self.samples or statistics.median(self.samples) < seconds:
             self.warm_up()
         end = time.perf_counter() + seconds
@@ -151,13 +135,13 @@ class Lane:
             if time.perf_counter() >= end:
                 return
 
-    def give_up(self, seconds: float, fastest: float) -> None:
+    def give_up(self, seconds, fastest):
         """Stop if this cannot be the best peer; without samples, ``seconds`` is the only one."""
         if self.contender.name not in (OURS, OUR_FUNCTION) and seconds > HOPELESS * fastest:
             self.hopeless = True
             self.samples = self.samples or [seconds]
 
-    def times(self) -> Result:
+    def times(self):
         """Seconds per call."""
         ordered = sorted(self.samples)
         quarter, middle = len(ordered) // 4, statistics.median(ordered)
@@ -166,7 +150,7 @@ class Lane:
         return {"kind": "times", **self.contender.who, "threads": self.threads, **found}
 
 
-def settle() -> None:
+def settle():
     """Wait until the threads of the library that ran last have stopped spinning for more work."""
     end = time.perf_counter() + MAX_SETTLING_SECONDS
     while time.perf_counter() < end:
@@ -176,9 +160,7 @@ def settle() -> None:
             return
 
 
-def verified(
-    contenders: Sequence[Contender], data: Data, threads: Sequence[int], set_threads: SetThreads
-) -> tuple[list[Lane], list[Result]]:
+def verified(contenders, data, threads, set_threads):
     """Call every contender once on every number of threads; keep those whose result is right."""
     lanes, failures = [], []
     for count in threads:
@@ -206,14 +188,7 @@ def verified(
     return lanes, failures
 
 
-def measure(
-    contenders: Sequence[Contender],
-    data: Data,
-    threads: Sequence[int],
-    set_threads: SetThreads,
-    rounds: int,
-    turn_seconds: float,
-) -> list[Result]:
+def measure(contenders, data, threads, set_threads, rounds, turn_seconds):
     """Times, or failures, of all contenders in some rounds, in which each has a turn."""
     lanes, failures = verified(contenders, data, threads, set_threads)
     gc.collect()
@@ -228,7 +203,7 @@ def measure(
     return [*(lane.times() for lane in lanes), *failures]
 
 
-def race(lanes: Sequence[Lane], turn: int, seconds: float) -> None:
+def race(lanes, turn, seconds):
     racing = [lane for lane in lanes if not lane.hopeless]
     # each round begins with another contender, so that none always runs in the same place
     first = turn % max(1, len(racing))
@@ -241,21 +216,21 @@ def race(lanes: Sequence[Lane], turn: int, seconds: float) -> None:
         lane.give_up(min(lane.samples), fastest)
 
 
-def best_medians(results: Sequence[Result], threads: int) -> dict[str, float]:
-    best: dict[str, float] = {}
+def best_medians(results, threads):
+    best = {}
     for one in results:
         if one["kind"] == "times" and one["threads"] == threads:
             best[one["name"]] = min(one["median"], best.get(one["name"], math.inf))
     return best
 
 
-def next_to_peers(results: Sequence[Result], threads: int) -> dict[str, Any]:
+def next_to_peers(results, threads):
     """Times, failures, the best peer, and how many times as long it takes as we do."""
     seconds = best_medians(results, threads)
     peers = {name: value for name, value in seconds.items() if name != OURS}
     failures = [one for one in results if one["kind"] == "failure" and one["threads"] == threads]
     failed = {one["name"]: one["reason"] for one in failures}
-    found: dict[str, Any] = {"threads": threads, "seconds": seconds, "failed": failed}
+    found = {"threads": threads, "seconds": seconds, "failed": failed}
     if OURS in seconds and peers:
         best = min(peers, key=peers.__getitem__)
         found |= {"best_peer": best, "gain": peers[best] / seconds[OURS]}

@@ -1,12 +1,9 @@
 """Time all cells, compare with the targets, print tables: `python -m benchmarks.cpu --help`."""
 
-import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -15,13 +12,13 @@ import batchkron as bk
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import available_memory, last_level_cache, machine, processors, save
 from benchmarks.core.tables import machine_lines
-from benchmarks.core.timing import OURS, SetThreads
+from benchmarks.core.timing import OURS
 from benchmarks.cpu import report, tables
-from benchmarks.cpu.ceilings import Ceilings, best_of, compile_kernels, measure_ceilings
-from benchmarks.cpu.cells import Cell, Conditions, Key, in_order, keys_of, measure_cell
+from benchmarks.cpu.ceilings import best_of, compile_kernels, measure_ceilings
+from benchmarks.cpu.cells import Conditions, in_order, keys_of, measure_cell
 from benchmarks.cpu.peers import NAMES, all_peers
 from benchmarks.cpu.random_run import MOODS, measure_draw, print_tables
-from benchmarks.cpu.regimes import REGIMES, Regime
+from benchmarks.cpu.regimes import REGIMES
 from benchmarks.random_shapes import draws, seed_of_today
 
 # rounds over all contenders, and the seconds of a contender's turn
@@ -33,7 +30,7 @@ ARRAYS_AT_ONCE = 8  # arrays of a cell in memory: vectors, the peers' buffers, w
 QUICK_ARRAY_BYTES = 512 << 20  # the largest array of a quick run
 
 
-def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def read_options(arguments):
     names = ", ".join(regime.name for regime in REGIMES)
     text = "Times of batchkron, its peers and the machine; benchmarks/README.md says how."
     usual = "quick", "threads", "json", "rounds", "seed"
@@ -72,7 +69,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def chosen_cells(options: argparse.Namespace) -> list[tuple[Regime, list[Key]]]:
+def chosen_cells(options):
     chosen = []
     for regime in REGIMES:
         if options.regime and regime.name not in options.regime:
@@ -87,10 +84,10 @@ def chosen_cells(options: argparse.Namespace) -> list[tuple[Regime, list[Key]]]:
     return chosen
 
 
-def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
+def thread_setter():
     controller = ThreadpoolController()
 
-    def set_threads(count: int) -> None:
+    def set_threads(count):
         controller.limit(limits=count)
         bk.set_num_threads(count)
 
@@ -98,11 +95,7 @@ def thread_setter() -> tuple[SetThreads, list[dict[str, Any]]]:
     return set_threads, libraries
 
 
-def print_report(
-    regimes: Sequence[tuple[Regime, list[Key]]],
-    cells: Mapping[Key, Cell],
-    ceilings: Mapping[int, Ceilings],
-) -> list[dict[str, Any]]:
+def print_report(regimes, cells, ceilings):
     print(f"\n{report.ceilings_table(ceilings)}\n")
     verdicts = []
     for regime, keys in regimes:
@@ -115,9 +108,7 @@ def print_report(
     return verdicts
 
 
-def prepare(
-    options: argparse.Namespace, array_bytes: int, cache: int
-) -> tuple[Conditions, dict[str, Any]]:
+def prepare(options, array_bytes, cache):
     """Return the conditions of the run, and what the file says of them.
 
     Peers are loaded before `thread_setter`, which finds the libraries that are loaded.
@@ -141,7 +132,7 @@ def prepare(
     return Conditions(peers, missing, set_threads, *how), record
 
 
-def random_main(options: argparse.Namespace, started: float) -> int:
+def random_main(options, started):
     threads, cache = options.threads, last_level_cache()
     limit = 2 * cache if options.limit is None else int(options.limit * 2**20)
     chosen = draws(options.random, options.seed, limit)
@@ -160,7 +151,7 @@ def random_main(options: argparse.Namespace, started: float) -> int:
     return int(bool(record["wrong"]))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     started = time.perf_counter()
     options = read_options(arguments)
     if options.random:
@@ -171,13 +162,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     conditions, record = prepare(options, allowed // ARRAYS_AT_ONCE, cache)
     kernels, traffic_bytes = compile_kernels(), min(4 * cache, free // ARRAYS_AT_ONCE)
 
-    def all_ceilings() -> Iterator[tuple[int, Ceilings]]:
+    def all_ceilings():
         for count in threads:
             conditions.set_threads(count)
             yield count, measure_ceilings(kernels, count, traffic_bytes, options.quick)
 
     before = dict(all_ceilings())
-    cells: dict[Key, Cell] = {}
+    cells = {}
     record |= {"ceilings_before": before, "cells": []}
     keys = list(dict.fromkeys(key for _, own in regimes for key in own))
     for cell in in_order(partial(measure_cell, conditions=conditions), keys):

@@ -4,14 +4,12 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.core.checks import Array
-from benchmarks.core.timing import Call, in_turn
+from benchmarks.core.timing import in_turn
 
 SOURCE = Path(__file__).with_name("ceilings.c")
 # the last flag keeps the copy loop from becoming a call of memcpy
@@ -22,12 +20,8 @@ FLAGS = [
 DTYPES = ("float64", "float32")
 ARRAYS = {"fill": 1, "copy": 2, "triad": 3}  # how many arrays each loop reads or writes
 
-Ceilings = dict[str, float]
-"""Flops per second for "fma float64" and the like, bytes per second for the others:
-"bandwidth" is the best of reading and writing, "write" of writing alone."""
 
-
-def compile_kernels() -> ctypes.CDLL:
+def compile_kernels():
     compiler = os.environ.get("CC", "cc")
     with tempfile.TemporaryDirectory() as folder:
         library = str(Path(folder) / "ceilings.so")
@@ -41,12 +35,12 @@ def compile_kernels() -> ctypes.CDLL:
     return kernels
 
 
-def shortest(call: Call, repetitions: int) -> float:
+def shortest(call, repetitions):
     """Seconds of the fastest of some calls, after one that is not counted."""
     return min(in_turn({"": call}, repetitions)[""])
 
 
-def multiply_add_rate(kernels: ctypes.CDLL, dtype: str, threads: int, repetitions: int) -> float:
+def multiply_add_rate(kernels, dtype, threads, repetitions):
     rounds = 1_000_000
     function = getattr(kernels, f"fma_{dtype}")
     seconds = shortest(partial(function, rounds, threads, 0.5), repetitions)
@@ -54,7 +48,7 @@ def multiply_add_rate(kernels: ctypes.CDLL, dtype: str, threads: int, repetition
     return float(rounds * threads * flops / seconds)
 
 
-def gemm_rate(dtype: str, sizes: Sequence[int], repetitions: int) -> float:
+def gemm_rate(dtype, sizes, repetitions):
     """Flops per second of the best square matrix multiply of NumPy's BLAS."""
     rng = np.random.default_rng()
     best = 0.0
@@ -66,15 +60,13 @@ def gemm_rate(dtype: str, sizes: Sequence[int], repetitions: int) -> float:
     return best
 
 
-def aligned(count: int, vector: int) -> Array:
+def aligned(count, vector):
     memory = np.empty((count + 1) * vector, np.uint8)
     offset = -memory.ctypes.data % vector
     return memory[offset : offset + count * vector]
 
 
-def traffic_rates(
-    kernels: ctypes.CDLL, array_bytes: int, threads: int, repetitions: int
-) -> Ceilings:
+def traffic_rates(kernels, array_bytes, threads, repetitions):
     """Bytes read and written per second, with ordinary and with non-temporal stores."""
     vector = kernels.vector_bytes()
     count = array_bytes // vector
@@ -93,7 +85,11 @@ def traffic_rates(
     return rates
 
 
-def measure_ceilings(kernels: ctypes.CDLL, threads: int, array_bytes: int, quick: bool) -> Ceilings:
+def measure_ceilings(kernels, threads, array_bytes, quick):
+    """Flops per second for "fma float64" and the like, bytes per second for the others.
+
+    "bandwidth" is the best of reading and writing, "write" of writing alone.
+    """
     repetitions = 3 if quick else 7
     sizes = (768,) if quick else (512, 768, 1024, 1536)
     rates = traffic_rates(kernels, array_bytes, threads, repetitions)
@@ -105,5 +101,5 @@ def measure_ceilings(kernels: ctypes.CDLL, threads: int, array_bytes: int, quick
     return rates
 
 
-def best_of(first: Ceilings, second: Ceilings) -> Ceilings:
+def best_of(first, second):
     return {name: max(first[name], second[name]) for name in first}

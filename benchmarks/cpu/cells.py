@@ -1,26 +1,13 @@
 """One cell of the benchmark: a shape in one dtype, measured for all contenders."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 import numpy as np
 
-from benchmarks.core.checks import Data
-from benchmarks.core.timing import (
-    OURS,
-    Contender,
-    Result,
-    SetThreads,
-    absent,
-    best_medians,
-    measure,
-    seconds_of,
-)
-from benchmarks.cpu.contenders import Batchkron, Peer, make_data
-from benchmarks.cpu.regimes import Regime
+from benchmarks.core.timing import OURS, Contender, absent, best_medians, measure, seconds_of
+from benchmarks.cpu.contenders import Batchkron, make_data
 from benchmarks.shapes import Explicit, Shape
 
 
@@ -34,7 +21,7 @@ class Key:
     threads: tuple[int, ...]
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.shape.name} {self.dtype}"
 
 
@@ -45,10 +32,10 @@ class Cell:
     key: Key
     measured: Shape | None
     beyond_cache: bool = False
-    results: list[Result] = field(default_factory=list)
+    results: list = field(default_factory=list)
 
     @property
-    def label(self) -> str:
+    def label(self):
         """The shape's name, and what it was reduced to."""
         if self.measured in (self.key.shape, None):
             return self.key.shape.name
@@ -56,25 +43,25 @@ class Cell:
         return f"{self.key.shape.name} (reduced to {self.measured.name})"
 
     @property
-    def itemsize(self) -> int:
+    def itemsize(self):
         return int(np.dtype(self.key.dtype).itemsize)
 
     @property
-    def flops(self) -> float:
+    def flops(self):
         assert self.measured is not None
         return self.measured.flops
 
     @property
-    def traffic(self) -> int:
+    def traffic(self):
         """Bytes that are read and written at least; of an explicit product those written."""
         assert self.measured is not None
         read, written = self.measured.elements()
         return self.itemsize * (written if isinstance(self.measured, Explicit) else read + written)
 
-    def ours(self, threads: int) -> float | None:
+    def ours(self, threads):
         return self.medians(threads).get(OURS)
 
-    def medians(self, threads: int) -> dict[str, float]:
+    def medians(self, threads):
         return best_medians(self.results, threads)
 
 
@@ -82,31 +69,31 @@ class Cell:
 class Conditions:
     """What all cells are measured with."""
 
-    peers: Sequence[Peer]
+    peers: list
     missing: dict[str, str]
-    set_threads: SetThreads
+    set_threads: object
     effort: tuple[int, float]  # rounds, and the seconds of a contender's turn
     array_bytes: int
     cache_bytes: int
     rng: np.random.Generator
 
 
-def in_order(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+def in_order(work, items):
     """What some work makes of each item; the item's name and the seconds are printed."""
     for count, item in enumerate(items, 1):
-        made: list[Any] = []
+        made = []
         seconds = seconds_of(lambda item=item, made=made: made.append(work(item)))
         print(f"[{count}/{len(items)}] {item.name}: {seconds:.1f} s", file=sys.stderr)
         yield made[0]
 
 
-def keys_of(regime: Regime, shapes: Sequence[Shape], threads: tuple[int, ...]) -> list[Key]:
+def keys_of(regime, shapes, threads):
     counts = tuple(n for n in threads if regime.threads is None or n in regime.threads)
     pairs = product(shapes, ("float64", "float32") if counts else ())
     return [Key(shape, dtype, regime.cold, counts) for shape, dtype in pairs]
 
 
-def measure_cell(key: Key, conditions: Conditions) -> Cell:
+def measure_cell(key, conditions):
     dtype = np.dtype(key.dtype)
     measured = key.shape.reduced(conditions.array_bytes // dtype.itemsize)
     cell = Cell(key, measured)
@@ -123,10 +110,8 @@ def measure_cell(key: Key, conditions: Conditions) -> Cell:
     return cell
 
 
-def offers_of(
-    peers: Sequence[Peer], data: Data, conditions: Conditions
-) -> list[Contender | Result]:
-    offers: list[Contender | Result] = []
+def offers_of(peers, data, conditions):
+    offers = []
     for peer in peers:
         make, why = peer.maker(data), conditions.missing.get(peer.name)
         if make is not None:
@@ -134,9 +119,7 @@ def offers_of(
     return offers
 
 
-def results_of(
-    offers: Sequence[Contender | Result], data: Data, threads: Sequence[int], conditions: Conditions
-) -> list[Result]:
+def results_of(offers, data, threads, conditions):
     contenders = [offer for offer in offers if isinstance(offer, Contender)]
     times = measure(contenders, data, threads, conditions.set_threads, *conditions.effort)
     return [*times, *(offer for offer in offers if not isinstance(offer, Contender))]

@@ -1,15 +1,13 @@
 """Fresh random operands of a shape, what a result on them must be, and what takes part on them."""
 
-from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
 import batchkron as bk
-from benchmarks.core.checks import Array, Data, random_array
+from benchmarks.core.checks import Data, random_array
 from benchmarks.core.timing import OUR_FUNCTION, OURS, Contender
-from benchmarks.shapes import Batch, Explicit, KronMatmul, Shape
+from benchmarks.shapes import Batch, Explicit, KronMatmul
 
 CHECKED_ELEMENTS = 1 << 20  # of a result that are compared with the reference, at most
 CHECKED_PRODUCTS = 1024  # of a batch list that the reference computes, at most
@@ -18,7 +16,7 @@ CHECKED_PRODUCTS = 1024  # of a batch list that the reference computes, at most
 class KronMatmulData(Data):
     """x (rows, ΠP), the factors, and outputs (rows, ΠQ)."""
 
-    def __init__(self, shape: KronMatmul, *given: Any) -> None:
+    def __init__(self, shape, *given):
         super().__init__(*given)
         self.shape, dtype, sets, rng = shape, self.dtype, self.sets, self.rng
         self.factors = [
@@ -29,12 +27,12 @@ class KronMatmulData(Data):
         self.outputs = [np.ones((shape.rows, written), dtype) for _ in range(sets)]
 
     @cached_property
-    def scratch(self) -> tuple[Array, Array]:
+    def scratch(self):
         """Two buffers for intermediate results, shared by the contenders that bring none."""
         return np.ones(self.shape.largest, self.dtype), np.ones(self.shape.largest, self.dtype)
 
     @cached_property
-    def reference(self) -> tuple[Array, Array, Array]:
+    def reference(self):
         """Whole rows by the reference backend in double precision."""
         rows = self.picked(self.shape.rows, CHECKED_ELEMENTS // max(self.shape.columns))
         x = self.inputs[0][rows].astype(np.float64)
@@ -49,7 +47,7 @@ class KronMatmulData(Data):
 class BatchData(Data):
     """A batch list, its pools, and blocks x and y (blocks, n^d)."""
 
-    def __init__(self, shape: Batch, *given: Any) -> None:
+    def __init__(self, shape, *given):
         super().__init__(*given)
         self.shape, dtype, sets, rng = shape, self.dtype, self.sets, self.rng
         n, modes = shape.size, shape.modes
@@ -68,7 +66,7 @@ class BatchData(Data):
         self.outputs = [np.ones(blocks, dtype) for _ in range(sets)]
 
     @cached_property
-    def reference(self) -> tuple[Array, Array, Array]:
+    def reference(self):
         """Whole output blocks by the reference backend in double precision."""
         contributions = self.shape.contributions
         blocks = self.picked(self.shape.blocks, CHECKED_PRODUCTS // contributions)
@@ -90,7 +88,7 @@ class BatchData(Data):
 class ExplicitData(Data):
     """The factors, and matrices for their product."""
 
-    def __init__(self, shape: Explicit, *given: Any) -> None:
+    def __init__(self, shape, *given):
         super().__init__(*given)
         self.shape, dtype, sets, rng = shape, self.dtype, self.sets, self.rng
         self.factors = [random_array(rng, size, dtype) for size in shape.factors]
@@ -98,11 +96,11 @@ class ExplicitData(Data):
         self.outputs = [np.ones((rows, shape.elements()[1] // rows), dtype) for _ in range(sets)]
 
     @cached_property
-    def reference(self) -> tuple[Array, Array, Array]:
+    def reference(self):
         """Rows of the product, each the product of one row of every factor."""
         rows, columns = self.outputs[0].shape
         picked = self.picked(rows, CHECKED_ELEMENTS // columns)
-        indices: Sequence[Array] = np.unravel_index(picked, [p for p, _ in self.shape.factors])
+        indices = np.unravel_index(picked, [p for p, _ in self.shape.factors])
         expected = np.ones((len(picked), 1))
         for factor, index in zip(self.factors, indices, strict=True):
             chosen = factor[index].astype(np.float64)
@@ -110,11 +108,9 @@ class ExplicitData(Data):
         return picked, expected, self.epsilon(len(self.factors)) * np.abs(expected)
 
 
-def make_data(
-    shape: Shape, dtype: np.dtype[Any], sets: int, rng: np.random.Generator
-) -> KronMatmulData | BatchData | ExplicitData:
+def make_data(shape, dtype, sets, rng):
     kinds = {KronMatmul: KronMatmulData, Batch: BatchData, Explicit: ExplicitData}
-    return kinds[type(shape)](shape, dtype, sets, rng)  # type: ignore[arg-type]
+    return kinds[type(shape)](shape, dtype, sets, rng)
 
 
 class Peer:
@@ -126,17 +122,17 @@ class Peer:
 
     name: str
 
-    def missing(self) -> str | None:
+    def missing(self):
         """Say why the peer cannot be measured on this machine, if so."""
         return None
 
-    def version(self) -> str | None:
+    def version(self):
         raise NotImplementedError
 
-    def maker(self, data: Data) -> Any:
+    def maker(self, data):
         """What makes the variants for the data, None if there are none."""
         kinds = {KronMatmulData: "kron_matmul", BatchData: "batch", ExplicitData: "explicit"}
-        return getattr(self, kinds[type(data)], None)  # type: ignore[index]
+        return getattr(self, kinds[type(data)], None)
 
 
 class Batchkron(Peer):
@@ -144,7 +140,7 @@ class Batchkron(Peer):
 
     name = OURS
 
-    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+    def kron_matmul(self, data):
         operator = bk.KroneckerProduct([factor.T for factor in data.factors])
         pairs = zip(data.inputs, data.outputs, strict=True)
         if data.shape.rows == 1:
@@ -153,10 +149,9 @@ class Batchkron(Peer):
             calls = [partial(operator.apply, x, out) for x, out in pairs]
         return [Contender(self.name, "operator", list(calls))]
 
-    def batch(self, data: BatchData) -> Iterable[Contender]:
+    def batch(self, data):
         """The batch operator, or the segmented mode multiply where only one mode acts."""
         blocks, mode = data.shape.blocks, data.shape.only
-        operator: bk.BatchedKron | bk.SegmentedModeMultiply
         if mode is None:
             lists = data.pools, data.ids, data.sources, data.targets
             operator = bk.BatchedKron(*lists, num_inputs=blocks, num_outputs=blocks)
@@ -173,7 +168,7 @@ class Batchkron(Peer):
         calls = [partial(operator.apply, *pair) for pair in pairs]
         return [Contender(self.name, "operator", calls)]
 
-    def explicit(self, data: ExplicitData) -> Iterable[Contender]:
+    def explicit(self, data):
         calls = [partial(bk.kron, *data.factors, out=out) for out in data.outputs]
         return [Contender(self.name, "function", list(calls))]
 
@@ -183,7 +178,7 @@ class OurFunction(Peer):
 
     name = OUR_FUNCTION
 
-    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+    def kron_matmul(self, data):
         pairs = zip(data.inputs, data.outputs, strict=True)
         calls = [partial(bk.gemkm, x, data.factors, out=out) for x, out in pairs]
         return [Contender(self.name, "gemkm", list(calls))]

@@ -8,38 +8,26 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 import batchkron as bk
-from benchmarks.core.checks import Data
 from benchmarks.core.tables import count_of, duration, groups, table
 from benchmarks.core.timing import (
     OUR_FUNCTION,
     OURS,
     Contender,
-    Lane,
-    Result,
     best_medians,
     nothing,
     settle,
     verified,
 )
-from benchmarks.cpu.cells import Conditions, offers_of, results_of
+from benchmarks.cpu.cells import offers_of, results_of
 from benchmarks.cpu.contenders import Batchkron, OurFunction, make_data
 from benchmarks.cpu.peers.python import BOUND
-from benchmarks.random_shapes import (
-    WORST,
-    Draw,
-    Standing,
-    standing,
-    summary,
-    worst_tables,
-)
+from benchmarks.random_shapes import WORST, standing, summary, worst_tables
 
 MOODS = ("alone", "blas", "busy")
 BLAS_SIZE = 256  # rows of the matrix multiply between calls: about 0.4 ms on two threads
@@ -57,21 +45,17 @@ while os.getppid() == parent:
     sum(range(100_000))
 """
 
-Between = Callable[[], object]
 OUR_CALLS = {OURS: "operator", OUR_FUNCTION: "function"}
 # Of the data up to which a call is tiny, all of it in a first-level cache: what the function costs
 # is stated there, and chains of NumPy with everything prepared for one x and one output, which is
 # half of such a call, are not compared.
 TINY_BYTES = 32 << 10
 SHARE_AHEAD = 0.99  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
-# Of a shape the times of all contenders, and of ours in each mood, one thread and more in turn.
-Measured = dict[str, Any]
-Gain = dict[str, Any]  # seconds of one of our calls on one thread and on more, in one mood
 MEDIAN_RATIO = 3.0  # to the best peer, of all shapes
 
 
 @contextmanager
-def mood(name: str) -> Iterator[Between]:
+def mood(name):
     """Bring the machine into a mood; give what is to be done before each call."""
     if name == "blas":
         a, b = np.random.default_rng(0).standard_normal((2, BLAS_SIZE, BLAS_SIZE))
@@ -91,12 +75,10 @@ def mood(name: str) -> Iterator[Between]:
         yield nothing
 
 
-def in_turn(
-    contenders: Sequence[Contender], data: Data, threads: Sequence[int], between: Between
-) -> list[Result]:
+def in_turn(contenders, data, threads, between):
     """Time each contender call by call, on one number of threads after the other."""
 
-    def prepare(count: int) -> None:
+    def prepare(count):
         bk.set_num_threads(count)
         between()
 
@@ -113,9 +95,7 @@ def in_turn(
     return [*(lane.times() for lane in lanes), *failures]
 
 
-def take_turns(
-    lanes: Sequence[Lane], prepare: Callable[[int], None], seconds: float, samples: int
-) -> None:
+def take_turns(lanes, prepare, seconds, samples):
     """Take one sample of a call of each lane in turn, for so long, and so many at least."""
     end = time.perf_counter() + seconds
     taken = 0
@@ -126,11 +106,9 @@ def take_turns(
         taken += 1
 
 
-def measure_draw(
-    draw: Draw, conditions: Conditions, threads: Sequence[int], moods: Sequence[str]
-) -> Measured:
+def measure_draw(draw, conditions, threads, moods):
     """Time one shape: next to the peers while alone, then ours in each mood."""
-    found: Measured = {"shape": draw.shape.name, "dtype": draw.dtype, "data_bytes": draw.bytes}
+    found = {"shape": draw.shape.name, "dtype": draw.dtype, "data_bytes": draw.bytes}
     found |= {"flops": draw.shape.flops, "results": [], "moods": {}}
     conditions.set_threads(max(threads))
     data = make_data(draw.shape, np.dtype(draw.dtype), 1, conditions.rng)
@@ -148,9 +126,7 @@ def measure_draw(
     return found
 
 
-def standings_of(
-    draws: Sequence[Draw], measured: Sequence[Measured], threads: Sequence[int]
-) -> list[Standing]:
+def standings_of(draws, measured, threads):
     found = []
     for count in threads:
         for name, call in OUR_CALLS.items():
@@ -163,7 +139,7 @@ def standings_of(
     return found
 
 
-def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]:
+def gains_of(measured, threads):
     """The times on one thread and on most of them, of each call in each mood."""
     few, many, found = min(threads), max(threads), []
     for one in measured:
@@ -178,7 +154,7 @@ def gains_of(measured: Sequence[Measured], threads: Sequence[int]) -> list[Gain]
     return found
 
 
-def function_costs(measured: Sequence[Measured]) -> dict[str, float]:
+def function_costs(measured):
     """Seconds that the function takes longer than the operator, on tiny data and one thread."""
     found = {}
     for one in measured:
@@ -188,7 +164,7 @@ def function_costs(measured: Sequence[Measured]) -> dict[str, float]:
     return found
 
 
-def cost_lines(costs: Mapping[str, float]) -> str:
+def cost_lines(costs):
     middle = statistics.median(costs.values())
     ordered = sorted(costs.items(), key=lambda pair: -pair[1])
     rows = [[name, f"{1e6 * cost:.2f} µs"] for name, cost in ordered[:WORST]]
@@ -196,11 +172,11 @@ def cost_lines(costs: Mapping[str, float]) -> str:
     return f"{title}\n\n{table(['shape', 'function over operator'], rows)}"
 
 
-def by_mood(gains: Sequence[Gain]) -> dict[tuple[str, str], list[Gain]]:
+def by_mood(gains):
     return groups(gains, lambda gain: (gain["mood"], gain["call"]))
 
 
-def gains_table(gains: Sequence[Gain]) -> str:
+def gains_table(gains):
     rows = []
     for key, own in by_mood(gains).items():
         slower = [gain["over_one"] for gain in own]
@@ -212,7 +188,7 @@ def gains_table(gains: Sequence[Gain]) -> str:
     return table(header, rows)
 
 
-def worst_gains(gains: Sequence[Gain]) -> str:
+def worst_gains(gains):
     parts = []
     for key, own in by_mood(gains).items():
         rows = []
@@ -226,7 +202,7 @@ def worst_gains(gains: Sequence[Gain]) -> str:
     return "\n\n".join(parts)
 
 
-def wrong_results(one: Measured) -> list[str]:
+def wrong_results(one):
     return [
         f"{one['shape']} {one['dtype']}: {own['name']}, {count_of(own['threads'])}: {own['reason']}"
         for results in (one["results"], *one["moods"].values())
@@ -235,9 +211,7 @@ def wrong_results(one: Measured) -> list[str]:
     ]
 
 
-def print_tables(
-    draws: Sequence[Draw], measured: Sequence[Measured], threads: Sequence[int]
-) -> dict[str, Any]:
+def print_tables(draws, measured, threads):
     standings, gains = standings_of(draws, measured, threads), gains_of(measured, threads)
     costs = function_costs(measured)
     if standings:

@@ -1,8 +1,6 @@
 """The regimes of the benchmark: what is measured, and what must be reached. Data only."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.shapes import Batch, Shape, kron_matmuls, squares
 
@@ -37,22 +35,22 @@ class Regime:
     title: str
     shapes: tuple[Shape, ...]
     quick: tuple[Shape, ...]
-    ratio: Mapping[str, float | Mapping[str, float]]
+    ratio: dict
     machine: tuple[Bound, ...] = ()
     cold: bool = False
     threads: tuple[int, ...] | None = None  # only these, of those asked for
 
 
-def both(ratio: float | Mapping[str, float]) -> dict[str, float | Mapping[str, float]]:
+def both(ratio):
     return {"float64": ratio, "float32": ratio}
 
 
-def share(fraction: float, ceiling: str = "gemm") -> Bound:
+def share(fraction, ceiling="gemm"):
     """A fraction of a ceiling; "gemm" is the rate of the best large matrix multiply."""
     return Bound(f"{100 * fraction:g} % of {ceiling}", ceiling, fraction)
 
 
-def kron(*given: Any, **more: Any) -> Regime:
+def kron(*given, **more):
     """A regime of Kron-Matmuls: name, title, shapes and quick ones as texts, ratio or ``peers``."""
     name, title, shapes, quick, *ratio = given
     asked = more.pop("peers", None) or ratio[0]
@@ -60,11 +58,11 @@ def kron(*given: Any, **more: Any) -> Regime:
     return Regime(name, title, kron_matmuls(shapes), few, both(asked), **more)
 
 
-def batches(*given: str, **more: Any) -> Regime:
+def batches(*given, **more):
     """A regime of batch lists; (d, n) are two digits, as 42 for d = 4 and n = 2, or d:n."""
     name, title, shapes, quick = given
 
-    def lists(text: str) -> tuple[Batch, ...]:
+    def lists(text):
         pairs = (word.split(":") if ":" in word else list(word) for word in text.split())
         return tuple(Batch(int(d), int(n)) for d, n in pairs)
 

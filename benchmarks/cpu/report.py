@@ -1,23 +1,16 @@
 """Whether cells reach what their regimes ask for, and what is printed of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from benchmarks.core.tables import count_of, duration, table
 from benchmarks.core.timing import OURS
-from benchmarks.cpu.ceilings import Ceilings
-from benchmarks.cpu.cells import Cell
-from benchmarks.cpu.regimes import MIN_SECONDS, MIN_SPEEDUP, Bound, Regime
+from benchmarks.cpu.regimes import MIN_SECONDS, MIN_SPEEDUP
 from benchmarks.shapes import Explicit
 
 MARKS = {True: "yes", False: "NO", None: "not measured"}
-Target = dict[str, Any]
-Verdict = dict[str, Any]  # of a cell of a regime on one number of threads, as files have it
 
 
-def target(
-    value: float | None = None, needed: float | None = None, against: str = "", note: str = ""
-) -> Target:
+def target(value=None, needed=None, against="", note=""):
     """One number and what it must be at least, if anything is asked for.
 
     ``against`` names the peer or the ceiling; ``note`` says what is special about the number.
@@ -25,16 +18,14 @@ def target(
     return {"value": value, "needed": needed, "against": against, "note": note}
 
 
-def is_met(one: Target) -> bool | None:
+def is_met(one):
     """Whether the number suffices; None where it should have been measured and was not."""
     if one["needed"] is None:
         return True
     return None if one["value"] is None else one["value"] >= one["needed"]
 
 
-def verdict(
-    regime: str, cell: Cell, threads: int, ratio: Target, share: Target | None = None
-) -> Verdict:
+def verdict(regime, cell, threads, ratio, share=None):
     """Whether all that is asked for is reached; None where a part of it was not measured."""
     parts, ours = {is_met(one) for one in (ratio, share) if one}, cell.ours(threads)
     is_known = ours is not None and (False in parts or None not in parts)
@@ -43,21 +34,21 @@ def verdict(
     return found if share is None else {**found, "ours": ours, "share": share}
 
 
-def ceiling_seconds(cell: Cell, name: str, ceilings: Ceilings) -> float:
+def ceiling_seconds(cell, name, ceilings):
     """The time of a cell at a ceiling; "traffic" of an explicit product is only written."""
     if name in ("gemm", "fma"):
         return cell.flops / ceilings[f"{name} {cell.key.dtype}"]
     return cell.traffic / ceilings[name]
 
 
-def binding_ceiling(cell: Cell, ceilings: Ceilings, flops: str = "gemm") -> tuple[float, str]:
+def binding_ceiling(cell, ceilings, flops="gemm"):
     """The time at the ceiling that the cell meets first, and its name."""
     traffic = "write" if isinstance(cell.measured, Explicit) else "bandwidth"
     names = [flops, traffic] if cell.beyond_cache else [flops]
     return max((ceiling_seconds(cell, name, ceilings), name) for name in names)
 
 
-def share_of_machine(regime: Regime, cell: Cell, threads: int, ceilings: Ceilings) -> Target:
+def share_of_machine(regime, cell, threads, ceilings):
     seconds = cell.ours(threads)
     if seconds is None or cell.measured is None:
         return target()
@@ -66,7 +57,7 @@ def share_of_machine(regime: Regime, cell: Cell, threads: int, ceilings: Ceiling
         least, name = binding_ceiling(cell, ceilings)
         return target(least / seconds, None, name)
 
-    def allowed(bound: Bound) -> float:
+    def allowed(bound):
         if bound.ceiling:
             return ceiling_seconds(cell, bound.ceiling, ceilings) / bound.fraction
         return bound.seconds + cell.flops / bound.flops_per_second
@@ -76,7 +67,7 @@ def share_of_machine(regime: Regime, cell: Cell, threads: int, ceilings: Ceiling
     return target(bound.fraction * allowed(bound) / seconds, bound.fraction, against)
 
 
-def ratio_to_peers(regime: Regime, cell: Cell, threads: int, ceilings: Ceilings) -> Target:
+def ratio_to_peers(regime, cell, threads, ceilings):
     """How many times as fast we are as the peer whose required ratio is hardest to reach."""
     seconds, asked = cell.ours(threads), regime.ratio.get(cell.key.dtype)
     if seconds is None or asked is None:
@@ -101,9 +92,7 @@ def ratio_to_peers(regime: Regime, cell: Cell, threads: int, ceilings: Ceilings)
     return hardest
 
 
-def judge(
-    regime: Regime, cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]
-) -> list[tuple[Cell, Verdict]]:
+def judge(regime, cells, ceilings):
     found = []
     for cell in cells:
         for threads in cell.key.threads:
@@ -113,7 +102,7 @@ def judge(
     return found
 
 
-def speedups(cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]) -> Iterator[Verdict]:
+def speedups(cells, ceilings):
     """The gain from one thread to more of all cells with enough work, beside the ceiling's."""
     for cell in cells:
         alone = cell.ours(1)
@@ -127,7 +116,7 @@ def speedups(cells: Sequence[Cell], ceilings: Mapping[int, Ceilings]) -> Iterato
                 yield verdict("threads", cell, threads, target(alone / together, needed, name))
 
 
-def number(one: Target, pattern: str) -> str:
+def number(one, pattern):
     """A number, and what it must be at least, if anything is asked for."""
     if one["value"] is None:
         return "–"
@@ -135,7 +124,7 @@ def number(one: Target, pattern: str) -> str:
     return format(one["value"], pattern) + needed
 
 
-def ceilings_table(ceilings: Mapping[int, Ceilings]) -> str:
+def ceilings_table(ceilings):
     rows = []
     for name in next(iter(ceilings.values())):
         unit = "GFLOP/s" if " " in name else "GB/s"
@@ -144,7 +133,7 @@ def ceilings_table(ceilings: Mapping[int, Ceilings]) -> str:
     return table(["ceiling", *map(count_of, ceilings)], rows)
 
 
-def asked(regime: Regime) -> tuple[str, str]:
+def asked(regime):
     ratios = dict.fromkeys(
         ", ".join(f"{ratio:g} × {name}" for name, ratio in value.items() if ratio)
         if isinstance(value, Mapping)
@@ -154,7 +143,7 @@ def asked(regime: Regime) -> tuple[str, str]:
     return " / ".join(ratios) or "–", " or ".join(one.text for one in regime.machine) or "–"
 
 
-def regime_table(regime: Regime, judged: Sequence[tuple[Cell, Verdict]]) -> str:
+def regime_table(regime, judged):
     names = dict.fromkeys(one["name"] for cell, _ in judged for one in cell.results)
     peers = [name for name in names if name != OURS]
     header = ["shape", "dtype", "threads", OURS, *peers]
@@ -165,7 +154,7 @@ def regime_table(regime: Regime, judged: Sequence[tuple[Cell, Verdict]]) -> str:
     return "\n".join([title, "", table(header, rows), *[f"- {note}" for note in notes]]) + "\n"
 
 
-def verdict_row(cell: Cell, own: Verdict, peers: Sequence[str]) -> list[str]:
+def verdict_row(cell, own, peers):
     ratio, share, ours = own["ratio"], own["share"], own["ours"]
     medians, offered = cell.medians(own["threads"]), {one["name"] for one in cell.results}
     absent = [None if name in medians or name not in offered else "not measured" for name in peers]
@@ -178,7 +167,7 @@ def verdict_row(cell: Cell, own: Verdict, peers: Sequence[str]) -> list[str]:
     ]
 
 
-def notes_of(cell: Cell, own: Verdict) -> list[str]:
+def notes_of(cell, own):
     """What a row does not say: variants that were left out or failed, and why."""
     notes = [
         f"{one['name']} {one['variant']}: {one['reason']}"
@@ -189,9 +178,9 @@ def notes_of(cell: Cell, own: Verdict) -> list[str]:
     return [f"{cell.label}, {cell.key.dtype}: {note}" for note in notes]
 
 
-def cell_record(cell: Cell) -> dict[str, Any]:
+def cell_record(cell):
     key = cell.key
-    record: dict[str, Any] = {"shape": key.shape.name, "dtype": key.dtype, "cold": key.cold}
+    record = {"shape": key.shape.name, "dtype": key.dtype, "cold": key.cold}
     record |= {"threads": key.threads, "results": cell.results}
     if cell.measured is not None:
         record |= {"measured_shape": cell.measured.name, "flops": cell.flops}

@@ -6,20 +6,16 @@ Reads files of `python -m benchmarks.cpu --json`; of a cell in several of them t
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.core.options import parser_of
 from benchmarks.core.tables import duration, groups, head, row
 from benchmarks.cpu.regimes import REGIMES
 
-Verdict = Mapping[str, Any]
 
-
-def verdicts_of(paths: Iterable[Path]) -> list[Verdict]:
+def verdicts_of(paths):
     """The verdicts of all files, each cell once."""
-    found: dict[tuple[Any, ...], Verdict] = {}
+    found = {}
     for path in paths:
         for one in json.loads(path.read_text())["verdicts"]:
             key = one["regime"], one["shape"], one["dtype"], one["threads"]
@@ -28,7 +24,7 @@ def verdicts_of(paths: Iterable[Path]) -> list[Verdict]:
     return list(found.values())
 
 
-def spread(values: Iterable[float | None], form: str) -> str:
+def spread(values, form):
     """Least, median and most."""
     known = [value for value in values if value is not None]
     if not known:
@@ -36,7 +32,7 @@ def spread(values: Iterable[float | None], form: str) -> str:
     return ", ".join(format(f(known), form) for f in (min, statistics.median, max))
 
 
-def summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def summary(verdicts):
     """Yield a row for each regime."""
     yield head(["regime", "cells", "met", "ratio: least, median, most", "of the machine"])
     titles = {regime.name: regime.title for regime in REGIMES}
@@ -49,7 +45,7 @@ def summary(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield row([title, len(own), met, ratios, shares])
 
 
-def missed(verdicts: Iterable[Verdict]) -> Iterator[str]:
+def missed(verdicts):
     """Yield a row for each cell that falls short."""
     yield head(["regime", "shape", "dtype", "threads", "ours", "ratio", "of the machine"])
     for one in verdicts:
@@ -66,7 +62,7 @@ def missed(verdicts: Iterable[Verdict]) -> Iterator[str]:
             yield row([*cell, duration(one.get("ours")), *texts])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = parser_of(__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="of benchmarks.cpu --json")
     parser.add_argument("--missed", action="store_true", help="every cell that falls short")

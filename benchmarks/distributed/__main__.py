@@ -11,7 +11,7 @@ from functools import partial
 from benchmarks.core.options import parser_of
 
 
-def main() -> int:
+def main():
     parser = parser_of(__doc__, "device", "json", "seconds", "quick", seconds=400.0)
     parser.add_argument("--launch", type=int, metavar="G", help="start G ranks by mpiexec")
     parser.add_argument("--only", nargs="*", help="names of parts")

@@ -1,55 +1,45 @@
 """Compile the kernels of a run, by several processes and on one device, before its ranks start."""
 
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from batchkron.distributed import SimulatedCommunicator, simulate
+from batchkron.distributed import simulate
 from batchkron.distributed.products.kronecker_product import vectors_at_a_time
-from batchkron.distributed.products.product_plan import ExchangeRule, make_plan
+from batchkron.distributed.products.product_plan import make_plan
 from batchkron.spec.kron import KronSpec
-from benchmarks.distributed.correctness import (
-    METHODS,
-    OPERATORS,
-    check_operators,
-    check_run,
-    check_solvers,
-)
+from benchmarks.distributed import correctness, products
 from benchmarks.distributed.parts import QUICK_LEVELS, QUICK_SYSTEMS, SWEEP_LEVELS, SYSTEMS
-from benchmarks.distributed.products import (
-    FIGURE_11,
-    LONG,
-    QUICK,
-    Case,
-    apply_sweeps,
-    grids,
-    solve_systems,
-)
 from benchmarks.distributed.ranks import Ranks
-from benchmarks.gpu.compiling import Job, compile_all
-
-# Factors P, how many, dtype, and the sizes of the axes before and behind the multiplied ones.
-Piece = tuple[int, int, str, int, int]
+from benchmarks.gpu.compiling import compile_all
 
 
-def compile_kernels(ranks: int, quick: bool, processes: int) -> None:
+def compile_kernels(ranks, quick, processes):
     for problem in compile_all(jobs_of(ranks, quick), processes):
         print(f"not compiled: {problem}", flush=True)
 
 
-def jobs_of(ranks: int, quick: bool) -> list[Job]:
+def jobs_of(ranks, quick):
     """Return what is compiled at the same time, the longest first."""
     levels, counts = (QUICK_LEVELS, QUICK_SYSTEMS) if quick else (SWEEP_LEVELS, SYSTEMS)
-    checks: list[Callable[[Ranks], object]] = [partial(check_run, transport="nccl")]
-    checks += [partial(check_solvers, transport="nccl", names=[name]) for name in METHODS]
-    checks += [partial(check_operators, transport="nccl", names=[name]) for name in OPERATORS]
-    checks += [partial(check_operators, transport="peer", names=OPERATORS[:1])]
-    checks += [partial(apply_sweeps, level=level, degree=1, transport="nccl") for level in levels]
+    checks = [partial(correctness.check_run, transport="nccl")]
+    checks += [
+        partial(correctness.check_solvers, transport="nccl", names=[name])
+        for name in correctness.METHODS
+    ]
+    checks += [
+        partial(correctness.check_operators, transport="nccl", names=[name])
+        for name in correctness.OPERATORS
+    ]
+    checks += [
+        partial(correctness.check_operators, transport="peer", names=correctness.OPERATORS[:1])
+    ]
+    checks += [
+        partial(products.apply_sweeps, level=level, degree=1, transport="nccl") for level in levels
+    ]
     checks += [partial(_systems, systems=count) for count in counts]
     pieces = sorted(set(_pieces(ranks, quick)), reverse=True)
-    owners = sorted({parts for _, parts in grids(ranks)} - {1})
+    owners = sorted({parts for _, parts in products.grids(ranks)} - {1})
     return [
         *(partial(compile_check, ranks, check) for check in checks),
         *(partial(compile_piece, *piece) for piece in pieces),
@@ -57,15 +47,15 @@ def jobs_of(ranks: int, quick: bool) -> list[Job]:
     ]
 
 
-def compile_piece(P: int, N: int, dtype: str, outer: int, inner: int) -> None:
+def compile_piece(P, N, dtype, outer, inner):
     from batchkron.backends import backend_on, reserve
 
-    cuda: Any = backend_on("cuda")
+    cuda = backend_on("cuda")
     product = cuda.kron_product([np.ones((P, P), dtype)] * N, None)
     reserve(product, outer, inner)
 
 
-def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: int) -> None:
+def compile_spread(P, N, dtype, outer, inner, owners):
     import cupy
 
     from batchkron.backends.cuda.kron.choose import fastest_plan, product_of
@@ -81,55 +71,56 @@ def compile_spread(P: int, N: int, dtype: str, outer: int, inner: int, owners: i
         load_kernel(kernel.program, device)
 
 
-def compile_check(ranks: int, check: Callable[[Any], object]) -> None:
+def compile_check(ranks, check):
     simulate(ranks, lambda communicator: check(RanksOfOneDevice(communicator)))
 
 
 class RanksOfOneDevice(Ranks):
     """Ranks that are threads, and share a device; nothing is measured or printed."""
 
-    def __init__(self, communicator: SimulatedCommunicator) -> None:
+    def __init__(self, communicator):
         import cupy
 
         self.host = communicator
         self.rank, self.size = communicator.rank, communicator.size
         self.device, self.module, self.records = "cuda", cupy, []
 
-    def transport(self, name: str) -> SimulatedCommunicator:
+    def transport(self, name):
         self.host.stores = name == "peer"
         return self.host
 
-    def say(self, *text: object) -> None:
+    def say(self, *text):
         pass
 
-    def record(self, **values: Any) -> dict[str, Any]:
+    def record(self, **values):
         return values
 
     report = record
 
 
-def _systems(ranks: Ranks, systems: int) -> None:
+def _systems(ranks, systems):
     if ranks.rank == 0:
-        solve_systems(ranks, systems, 0, systems)()
+        products.solve_systems(ranks, systems, 0, systems)()
     begin, end = (systems * part // ranks.size for part in (ranks.rank, ranks.rank + 1))
-    solve_systems(ranks, systems, begin, end)()
+    products.solve_systems(ranks, systems, begin, end)()
 
 
-def _pieces(ranks: int, quick: bool) -> Iterator[Piece]:
-    for case in QUICK if quick else FIGURE_11:
-        for grid in grids(ranks):
+def _pieces(ranks, quick):
+    """Factors P, how many, dtype, sizes of the axes before and behind the multiplied ones."""
+    for case in products.QUICK if quick else products.FIGURE_11:
+        for grid in products.grids(ranks):
             yield from _pieces_of(case, ranks, grid)
-    for case in QUICK[1:] if quick else LONG:
+    for case in products.QUICK[1:] if quick else products.LONG:
         yield case.P, case.N, case.dtype, case.rows, 1  # on one rank alone
         yield from _pieces_of(case, ranks, (1, ranks))
 
 
-def _pieces_of(case: Case, ranks: int, grid: tuple[int, int]) -> Iterator[Piece]:
+def _pieces_of(case, ranks, grid):
     rows = (case.rows if case.total else case.rows * ranks) // grid[0]
     if grid[1] == 1:
         yield case.P, case.N, case.dtype, rows, 1
         return
-    rules: tuple[ExchangeRule, ...] = "group", "every"
+    rules = "group", "every"
     for rule in rules:
         plan = make_plan([(case.P, case.P)] * case.N, grid[1], rule, True)
         chunk = vectors_at_a_time(plan, rows, np.dtype(case.dtype).itemsize)

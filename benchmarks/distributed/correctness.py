@@ -1,8 +1,5 @@
 """Whether all ranks together compute what one of them computes alone."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
-
 import numpy as np
 
 import batchkron as bk
@@ -10,11 +7,6 @@ from batchkron.distributed import distribute
 from batchkron.problems import make
 from batchkron.solvers import cg, evolve, gmres
 from benchmarks.core.checks import relative_error
-from benchmarks.distributed.ranks import Ranks
-
-# What was compared, the largest difference, whether what was sent is the plan's, the bound.
-Found = tuple[str, float, bool, float]
-
 
 OPERATORS = (
     *("product 16^4", "product, rectangular", "sum 12^4", "batch list"),
@@ -23,20 +15,21 @@ OPERATORS = (
 METHODS = {"cg": cg, "gmres": gmres}
 
 
-def check_operators(ranks: Ranks, transport: str, names: Sequence[str] = OPERATORS) -> bool:
+def check_operators(ranks, transport, names=OPERATORS):
     return _all_right(ranks, _products(ranks, transport, names))
 
 
-def check_solvers(ranks: Ranks, transport: str, names: Iterable[str] = METHODS) -> bool:
+def check_solvers(ranks, transport, names=METHODS):
     rng = np.random.default_rng(0)
     return _all_right(ranks, (_solver(ranks, rng, transport, n, METHODS[n]) for n in names))
 
 
-def check_run(ranks: Ranks, transport: str) -> bool:
+def check_run(ranks, transport):
     return _all_right(ranks, [_run(ranks, transport)])
 
 
-def _all_right(ranks: Ranks, findings: Iterable[Found]) -> bool:
+def _all_right(ranks, findings):
+    """Findings: what was compared, the largest difference, if the plan's was sent, the bound."""
     right = True
     for name, difference, sent, bound in findings:
         worst = ranks.together(difference)
@@ -48,7 +41,7 @@ def _all_right(ranks: Ranks, findings: Iterable[Found]) -> bool:
     return right
 
 
-def _products(ranks: Ranks, transport: str, names: Sequence[str]) -> Iterator[Found]:
+def _products(ranks, transport, names):
     rng = np.random.default_rng(0)
     for name, whole, rows in _operators(rng):
         if name not in names:
@@ -61,7 +54,7 @@ def _products(ranks: Ranks, transport: str, names: Sequence[str]) -> Iterator[Fo
             yield _operator(ranks, text, whole, rows, grid, transport)
 
 
-def _operators(rng: np.random.Generator) -> Iterator[tuple[str, Any, int]]:
+def _operators(rng):
     yield "product 16^4", bk.KroneckerProduct(rng.standard_normal((4, 16, 16)) / 4), 16
     shapes = (6, 9), (7, 7), (11, 5), (8, 10)
     yield "product, rectangular", bk.KroneckerProduct([rng.standard_normal(s) for s in shapes]), 1
@@ -74,7 +67,7 @@ def _operators(rng: np.random.Generator) -> Iterator[tuple[str, Any, int]]:
     yield "butterfly of 2^12", bk.KroneckerSparseChain(factors), 1
 
 
-def _operator(ranks: Ranks, name: str, whole: Any, rows: int, grid: Any, transport: str) -> Found:
+def _operator(ranks, name, whole, rows, grid, transport):
     here, rng = whole.to(ranks.device), np.random.default_rng(1)
     x = rng.standard_normal((rows, whole.shape[1]) if rows > 1 else whole.shape[1])
     given = ranks.module.asarray(x)
@@ -87,9 +80,7 @@ def _operator(ranks: Ranks, name: str, whole: Any, rows: int, grid: Any, transpo
     return name, relative_error(op.gather(y), expected), sent, 1e-11
 
 
-def _solver(
-    ranks: Ranks, rng: np.random.Generator, transport: str, name: str, method: Callable[..., Any]
-) -> Found:
+def _solver(ranks, rng, transport, name, method):
     matrices = rng.standard_normal((4, 12, 12))
     whole = bk.KroneckerSum([m @ m.T / 12 + np.eye(12) for m in matrices]).to(ranks.device)
     op = distribute(whole, ranks.transport(transport))
@@ -100,7 +91,7 @@ def _solver(
     return name, relative_error(op.gather(result.x), ranks.module.asarray(x)), True, 1e-9
 
 
-def _run(ranks: Ranks, transport: str) -> Found:
+def _run(ranks, transport):
     problem = make("continuity-6d", level=3, degree=1).to(ranks.device)
     part = distribute(problem, ranks.transport(transport))
     result = evolve(part, until=0.01)

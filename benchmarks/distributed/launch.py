@@ -6,9 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.core.records import save
 
@@ -17,7 +15,7 @@ MIN_SECONDS = 20.0  # for which ranks are started again
 CARRIED = 30  # lines of the output that belong to a failure
 
 
-def mpiexec() -> str:
+def mpiexec():
     """Return the launcher of MPI: of the environment, of a folder of packages, of the system."""
     folders = [Path(sys.executable).parent, *(Path(entry) / "bin" for entry in sys.path)]
     folders += [Path(entry) for entry in os.get_exec_path()]
@@ -27,13 +25,7 @@ def mpiexec() -> str:
     return found
 
 
-def launch(
-    ranks: int,
-    words: Sequence[str],
-    path: Path,
-    seconds: float,
-    compile_kernels: Callable[[], None] | None = None,
-) -> bool:
+def launch(ranks, words, path, seconds, compile_kernels=None):
     """Run ``mpiexec … benchmarks.distributed words`` until its file is complete; is all right?"""
     begin = time.perf_counter()
     path.unlink(missing_ok=True)
@@ -60,15 +52,15 @@ def launch(
     return False
 
 
-def _run(command: Sequence[str], seconds: float) -> str:
+def _run(command, seconds):
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         environment.setdefault(name, "1")
     environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     command = ["timeout", "-k", "5", str(seconds), *command]
     process = subprocess.Popen(command, env=environment, **how)
-    lines: list[str] = []
+    lines = []
     assert process.stdout is not None
     for line in process.stdout:
         sys.stdout.write(line)

@@ -7,16 +7,15 @@ takes how long. The grid is the one of the least time. ``--measured`` takes rate
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from batchkron.distributed.products.product_plan import Plan, make_plan
+from batchkron.distributed.products.product_plan import make_plan
 from batchkron.distributed.sweeps.sweeps_plan import cell_bounds, plan_sweeps, work_of_cells
 from batchkron.operators.sparse_grid.listing import list_sweeps
 from batchkron.problems import make
@@ -32,7 +31,6 @@ FASTKRON_AT_16 = 0.69  # of 16 V100s, FastKron's Figure 11
 TURNING = 3.2e12  # bytes a second of passes that transpose, where none were measured
 
 Grid = tuple[int, int]
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,9 @@ class Machine:
     """
 
     multiply_adds: float = 16 * 64**4 * 64 * 4 / 3158e-6
-    rates: Mapping[int, float] = field(default_factory=dict)  # multiply-adds a second by P
+    rates: dict = field(default_factory=dict)  # multiply-adds a second by P
     memory: float = 4.0e12  # reading and writing together, of long runs; assumed
-    turning: Mapping[int, float] = field(default_factory=dict)  # where P × … is transposed, by P
+    turning: dict = field(default_factory=dict)  # where P × … is transposed, by P
     inside: float = 328e9  # a device sends to others of its host by NCCL; four H200s, 2026-11
     stores: float = 395e9  # it stores to them from a multiply; fitted to four H200s, 2026-11
     stores_hidden: float = 0.45  # share of the shorter time, of multiplying and storing; fitted
@@ -71,16 +69,15 @@ class Sweeps:
     total: bool = False
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"sweeps, continuity-6d, level {self.level}, degree 1"
 
 
 CASES = (*(case for case in FIGURE_11 if case.dtype == "float32"), *LONG)
 SWEEPS = (Sweeps(8, 1, total=True), Sweeps(8, 1))
-AnyCase = Product | Sweeps
 
 
-def label_of(case: AnyCase) -> str:
+def label_of(case):
     if isinstance(case, Product):
         return f"{case.rows}{'' if case.total else ' G'}: {case.P}^{case.N}"
     rows = case.rows if case.total else "G" if case.rows == 1 else f"{case.rows} G"
@@ -98,19 +95,17 @@ class Estimate(NamedTuple):
     alone: float
 
     @property
-    def efficiency(self) -> float:
+    def efficiency(self):
         return self.alone / self.seconds
 
 
 @cache
-def plan_of(P: int, N: int, parts: int, rule: str = "group") -> Plan:
+def plan_of(P, N, parts, rule="group"):
     """The plan of a product on so many ranks that share vectors."""
     return make_plan([(P, P)] * N, parts, "every" if rule == "every" else "group", True)
 
 
-def estimate(
-    machine: Machine, case: AnyCase, grid: Grid, rule: str = "group", transport: str = "auto"
-) -> Estimate | None:
+def estimate(machine, case, grid, rule="group", transport="auto"):
     """What a product takes on a grid, None where it has fewer rows than that.
 
     ``transport``: "stores", "nccl", or "auto" for stores in groups inside of a host.
@@ -126,17 +121,17 @@ def estimate(
     return _nccl(machine, case, grid, rows, rule)
 
 
-def _multiplying(machine: Machine, case: Product, grid: Grid, rows: int) -> tuple[float, float]:
+def _multiplying(machine, case, grid, rows):
     """Seconds of a device's multiplies, where rows divide, and of the busiest device's."""
     alone = case.multiply_adds(math.prod(grid)) / machine.rates.get(case.P, machine.multiply_adds)
     return alone, alone * math.ceil(rows / grid[0]) * grid[0] / rows
 
 
-def _block(case: Product, grid: Grid, rows: int) -> float:
+def _block(case, grid, rows):
     return float(case.P) ** case.N * 4 / grid[1] * math.ceil(rows / grid[0])
 
 
-def _stores(machine: Machine, case: Product, grid: Grid, rows: int, rule: str) -> Estimate:
+def _stores(machine, case, grid, rows, rule):
     """What a product takes whose last multiplies store to the owners' memory."""
     plan = plan_of(case.P, case.N, grid[1], rule)
     alone, multiplying = _multiplying(machine, case, grid, rows)
@@ -154,7 +149,7 @@ def _stores(machine: Machine, case: Product, grid: Grid, rows: int, rule: str) -
     return Estimate(grid, multiplying + copied, sending, seconds, plan.num_exchanges, alone)
 
 
-def _nccl(machine: Machine, case: Product, grid: Grid, rows: int, rule: str) -> Estimate:
+def _nccl(machine, case, grid, rows, rule):
     """What a product takes whose exchanges are packed, sent by NCCL and unpacked."""
     plan, parts = plan_of(case.P, case.N, grid[1], rule), grid[1]
     own_rows = math.ceil(rows / grid[0])
@@ -173,7 +168,7 @@ def _nccl(machine: Machine, case: Product, grid: Grid, rows: int, rule: str) -> 
     return Estimate(grid, multiplying, sending, seconds, rounds, alone)
 
 
-def _sweeps(machine: Machine, case: Sweeps, grid: Grid, rows: int) -> Estimate:
+def _sweeps(machine, case, grid, rows):
     """What a product with sweeps takes: launches, work and sending, one after another."""
     devices, own_rows = math.prod(grid), math.ceil(rows / grid[0])
     unknowns, share, near, far, exchanges = traffic(case.level, grid[1], machine.host)
@@ -189,14 +184,14 @@ def _sweeps(machine: Machine, case: Sweeps, grid: Grid, rows: int) -> Estimate:
 
 
 @cache
-def _listed(level: int) -> tuple[int, Any, Any]:
+def _listed(level):
     """The unknowns, the list of sweeps and the cells of continuity-6d of degree 1."""
     problem = make("continuity-6d", level=level, degree=1)
     return problem.unknowns, *list_sweeps(problem.operator._spec)
 
 
 @cache
-def traffic(level: int, parts: int, host: int) -> tuple[int, float, int, int, int]:
+def traffic(level, parts, host):
     """What `distribute` plans for a product with one vector, on ``parts`` devices.
 
     The unknowns; the busiest device's share of the work; the largest number of elements that a
@@ -216,13 +211,13 @@ def traffic(level: int, parts: int, host: int) -> tuple[int, float, int, int, in
     return unknowns, share, near, far, plan.num_exchanges
 
 
-def best(machine: Machine, case: AnyCase, devices: int, rule: str = "group") -> Estimate:
+def best(machine, case, devices, rule="group"):
     grids = [(devices // parts, parts) for parts in COUNTS if devices % parts == 0]
     found = (estimate(machine, case, grid, rule) for grid in grids)
     return min((one for one in found if one is not None), key=lambda one: one.seconds)
 
 
-def measured(machine: Machine, path: Path) -> Machine:
+def measured(machine, path):
     content = json.loads(path.read_text())
     cases = content["cases"]
     links = [one for one in cases if one["case"] == "link" and one["transport"] == "nccl"]
@@ -249,7 +244,7 @@ def measured(machine: Machine, path: Path) -> Machine:
     return _fitted_stores(machine, [run for run in runs if run[1]["transport"] == "peer"])
 
 
-def _runs(cases: Sequence[Record]) -> list[tuple[Product, Record]]:
+def _runs(cases):
     return [
         (case, one)
         for one in cases
@@ -258,7 +253,7 @@ def _runs(cases: Sequence[Record]) -> list[tuple[Product, Record]]:
     ]
 
 
-def _overlap(runs: Sequence[tuple[Product, Record]], ranks: int) -> float | None:
+def _overlap(runs, ranks):
     """The share that chunks hide of NCCL's exchanges, of 64^4."""
     ways = {
         one["transport"]: one
@@ -273,9 +268,9 @@ def _overlap(runs: Sequence[tuple[Product, Record]], ranks: int) -> float | None
     return float(min(max(hidden, 0.0), 1.0))
 
 
-def _turning(machine: Machine, runs: Sequence[tuple[Product, Record]]) -> dict[int, float]:
+def _turning(machine, runs):
     """The rates of passes that transpose, from "every", by P: what is left of a product's time."""
-    found: dict[int, list[float]] = {}
+    found = {}
     for case, one in runs:
         if case.total or (one["transport"], one["exchange"]) != ("nccl", "every"):
             continue
@@ -288,10 +283,10 @@ def _turning(machine: Machine, runs: Sequence[tuple[Product, Record]]) -> dict[i
     return {P: len(times) / sum(times) for P, times in found.items()}
 
 
-def _fitted_stores(machine: Machine, stored: Sequence[tuple[Product, Record]]) -> Machine:
+def _fitted_stores(machine, stored):
     """The machine with the rate of stores, and their overlap, of the least errors."""
 
-    def errors(tried: Machine) -> float:
+    def errors(tried):
         return sum(
             math.log(_modelled(tried, case, one) / one["seconds"]) ** 2 for case, one in stored
         )
@@ -304,14 +299,14 @@ def _fitted_stores(machine: Machine, stored: Sequence[tuple[Product, Record]]) -
     return min(tried, key=errors) if stored else machine
 
 
-def _modelled(machine: Machine, case: Product, one: Record) -> float:
+def _modelled(machine, case, one):
     transport = "stores" if one["transport"] == "peer" else "nccl"
     found = estimate(machine, case, tuple(one["grid"]), one["exchange"], transport)
     assert found is not None
     return found.seconds
 
 
-def comparison(machine: Machine, path: Path) -> list[str]:
+def comparison(machine, path):
     names = ["case", "grid", "transport", "exchange", "model ms", "measured ms", "error"]
     lines = head(names).splitlines()
     for case, one in _runs(json.loads(path.read_text())["cases"]):
@@ -324,7 +319,7 @@ def comparison(machine: Machine, path: Path) -> list[str]:
     return lines
 
 
-def table(machine: Machine, cases: Sequence[AnyCase] = CASES) -> list[str]:
+def table(machine, cases=CASES):
     names = ["case", "GPUs", "grid", "rounds", "ms", "of one", "longer", "FastKron's grid"]
     lines = head([*names, "of one"]).splitlines()
     for case, devices in product(cases, COUNTS):
@@ -337,11 +332,11 @@ def table(machine: Machine, cases: Sequence[AnyCase] = CASES) -> list[str]:
     return lines
 
 
-def _percent(share: float) -> str:
+def _percent(share):
     return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"
 
 
-def measured_efficiencies(path: Path, case: AnyCase) -> list[tuple[int, float]]:
+def measured_efficiencies(path, case):
     content = json.loads(path.read_text())
     ranks, known = content["ranks"], [c for c in content["cases"] if c["case"] == case.name]
     own = [fastkron_grid(ranks), (ranks, 1), (1, ranks)][: 3 if case.total else 2]
@@ -354,9 +349,7 @@ def measured_efficiencies(path: Path, case: AnyCase) -> list[tuple[int, float]]:
     ]
 
 
-def draw(
-    machine: Machine, path: Path, cases: Sequence[AnyCase] = CASES, run: Path | None = None
-) -> None:
+def draw(machine, path, cases=CASES, run=None):
     pyplot = figures()
     figure, columns = pyplot.subplots(
         1, len(cases), figsize=(3.5 * len(cases), 4.0), layout="constrained", sharey=True
@@ -394,7 +387,7 @@ def draw(
     pyplot.close(figure)
 
 
-def main() -> None:
+def main():
     parser = parser_of(__doc__)
     parser.add_argument("--measured", type=Path, help="a file of benchmarks.distributed --json")
     parser.add_argument("--svg", type=Path, help="where the picture is drawn")

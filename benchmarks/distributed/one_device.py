@@ -3,10 +3,7 @@
 Only addresses matter for what a store does; the time is that of one pass over memory.
 """
 
-from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +12,6 @@ from batchkron.arrays import on_host_layout
 from batchkron.backends import Owners, backend_on
 from batchkron.distributed.products.product_plan import make_plan
 from benchmarks.core.records import recorded, save
-from benchmarks.core.timing import Call
 
 REPEATS = 20
 CASES = (
@@ -27,7 +23,7 @@ CASES = (
 class Stored:
     """The first group of a product's multiplies on rank 0 of G, and the buffers of its owners."""
 
-    def __init__(self, P: int, N: int, rows: int, dtype: str, G: int) -> None:
+    def __init__(self, P, N, rows, dtype, G):
         import cupy
 
         first = make_plan([(P, P)] * N, G, "group", True).rounds[0]
@@ -48,20 +44,20 @@ class Stored:
         flat = tuple(each.reshape(-1) for each in self.parts)
         self.owners = Owners(flat, width, part, part // self.exchange.others, 1)
 
-    def multiply(self) -> None:
+    def multiply(self):
         self.piece._run(self.x, self.y, self.before, self.local.behind, 1, False)
 
-    def both(self) -> None:
+    def both(self):
         self.multiply()
         layouts = [on_host_layout(part) for part in self.parts]
         given = on_host_layout(self.y).reshape(self.shape)
         backend_on("cuda").copy_views(self.exchange.store(0, given, layouts))
 
-    def spread(self) -> bool:
+    def spread(self):
         """Multiply, and let the last multiply store; whether there is a kernel for it."""
         return bool(self.piece._spread(self.owners, self.x, self.before, self.local.behind, 1))
 
-    def is_right(self, work: Call) -> bool:
+    def is_right(self, work):
         """Whether what rank 0 has is after some work where its owners need it."""
         import cupy
 
@@ -77,13 +73,13 @@ class Stored:
         )
 
 
-def run(path: Path | None) -> bool:
+def run(path):
     found = recorded(measured(case, G) for case, G in product(CASES, (2, 4)))
     save(path, found)
     return all(record["right"] for record in found)
 
 
-def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
+def measured(case, G):
     P, N, rows, dtype = case
     stored = Stored(P, N, rows, dtype, G)
     right = stored.is_right(stored.both) and stored.is_right(stored.spread)
@@ -96,7 +92,7 @@ def measured(case: Sequence[Any], G: int) -> dict[str, Any]:
     return {**record, "store_bytes_per_second": rate, "right": right}
 
 
-def _seconds(call: Call) -> float:
+def _seconds(call):
     import cupy
 
     from benchmarks.core.device_timing import elapsed

@@ -1,9 +1,7 @@
 """What ranks multiply: FastKron's Figure 11, long vectors, sparse grids and batches of systems."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +9,6 @@ import batchkron as bk
 from batchkron.distributed import distribute
 from batchkron.problems import make
 from batchkron.solvers import Cg
-from benchmarks.distributed.ranks import Ranks
 
 DTYPES = ("float32", "float64")
 WAYS = (  # transport, exchange, transpose
@@ -36,10 +33,10 @@ class Case:
     total: bool = False
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.rows}: {self.P}^{self.N} {self.dtype}"
 
-    def multiply_adds(self, ranks: int) -> float:
+    def multiply_adds(self, ranks):
         """Those of each rank."""
         rows = self.rows / ranks if self.total else self.rows
         return rows * float(self.P) ** self.N * self.P * self.N
@@ -52,18 +49,18 @@ ON_CPU = [Case(64, 4, 16, "float64", total=True)]
 QUICK = [Case(8, 4, 4, "float32"), Case(8, 4, 8, "float64", total=True)]
 
 
-def fastkron_grid(ranks: int) -> tuple[int, int]:
+def fastkron_grid(ranks):
     half = math.log2(ranks) / 2
     square = 2 ** math.ceil(half), 2 ** math.floor(half)
     return square if math.prod(square) == ranks else (1, ranks)
 
 
-def grids(ranks: int) -> list[tuple[int, int]]:
+def grids(ranks):
     """Return {G, 1}, FastKron's and {1, G}."""
     return list(dict.fromkeys([(ranks, 1), (1, ranks), fastkron_grid(ranks)]))
 
 
-def measure_link(ranks: Ranks, transport: str, bytes_each: int) -> None:
+def measure_link(ranks, transport, bytes_each):
     rate = None
     if ranks.size > 1 and (transport != "peer" or ranks.can_store()):
         rate = _link_rate(ranks, transport, bytes_each)
@@ -71,7 +68,7 @@ def measure_link(ranks: Ranks, transport: str, bytes_each: int) -> None:
     ranks.record(case="link", transport=transport, bytes_per_second=rate)
 
 
-def _link_rate(ranks: Ranks, transport: str, bytes_each: int) -> float:
+def _link_rate(ranks, transport, bytes_each):
     elements = bytes_each // 4
     comm = ranks.transport(transport)
     counts = [elements * (other != ranks.rank) for other in range(ranks.size)]
@@ -84,7 +81,7 @@ def _link_rate(ranks: Ranks, transport: str, bytes_each: int) -> float:
     # begin with the next rank, as NCCL does: not all ranks write to the same one at first
     others = [(ranks.rank + k) % ranks.size for k in range(1, ranks.size)]
 
-    def store() -> None:
+    def store():
         from batchkron.backends import backend_on
 
         views = []
@@ -99,15 +96,15 @@ def _link_rate(ranks: Ranks, transport: str, bytes_each: int) -> float:
     return sent.nbytes / ranks.seconds(store)
 
 
-def _alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
+def _alone_seconds(ranks, case, factors):
     """Return the time of one rank's share of the work, without other ranks; measured once."""
     for record in ranks.records:
         if record["case"] == case.name and "alone_seconds" in record:
-            return record["alone_seconds"]  # type: ignore[no-any-return]
+            return record["alone_seconds"]
     whole = bk.KroneckerProduct(factors).to(ranks.device)
     share = ranks.size if case.total else 1
     try:
-        seconds: float | None = None
+        seconds = None
         if ranks.device == "cuda" or ranks.rank == 0:
             x = ranks.random((case.rows, whole.shape[1]), case.dtype)
             y = ranks.module.empty_like(x)
@@ -120,9 +117,7 @@ def _alone_seconds(ranks: Ranks, case: Case, factors: Any) -> float | None:
     return None if math.isnan(worst) else worst
 
 
-def run_product(
-    ranks: Ranks, case: Case, grid: tuple[int, int], way: tuple[str, str, bool]
-) -> bool:
+def run_product(ranks, case, grid, way):
     """Measure one product, print a line and keep a record; return whether bytes are the plan's."""
     transport, exchange, transpose = way
     factors = factors_of(case)
@@ -154,7 +149,7 @@ def run_product(
     return bool(entry["bytes_right"])
 
 
-def applied(ranks: Ranks, op: Any, x: Any, y: Any, transport: str) -> dict[str, Any]:
+def applied(ranks, op, x, y, transport):
     """What a product takes on all ranks, and whether all have sent the bytes of the plan."""
     traffic, planned = op.communicator.traffic, op.volume().own_bytes
     before = traffic.bytes
@@ -169,13 +164,13 @@ def applied(ranks: Ranks, op: Any, x: Any, y: Any, transport: str) -> dict[str, 
     }
 
 
-def factors_of(case: Case) -> list[np.ndarray]:
+def factors_of(case):
     rng = np.random.default_rng(case.P)
     scale = 1 / math.sqrt(case.P)
     return [scale * rng.standard_normal((case.P, case.P)).astype(case.dtype) for _ in range(case.N)]
 
 
-def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
+def run_sweeps(ranks, level, degree, transport):
     """Sweeps on all ranks, beside one of them; whether the bytes that were sent are the plan's."""
     whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
     alone = math.nan
@@ -200,7 +195,7 @@ def run_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> bool:
     return bool(entry["bytes_right"])
 
 
-def apply_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> tuple[Any, Any, Any]:
+def apply_sweeps(ranks, level, degree, transport):
     whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
     op = distribute(whole, ranks.transport(transport), (1, ranks.size))
     x = ranks.random((op.shape[1],), "float64")
@@ -209,7 +204,7 @@ def apply_sweeps(ranks: Ranks, level: int, degree: int, transport: str) -> tuple
     return op, x, y
 
 
-def _graph_seconds(ranks: Ranks, op: Any, x: Any, y: Any) -> float | None:
+def _graph_seconds(ranks, op, x, y):
     if ranks.device != "cuda":
         return None
     stream = ranks.module.cuda.Stream(non_blocking=True)
@@ -223,7 +218,7 @@ def _graph_seconds(ranks: Ranks, op: Any, x: Any, y: Any) -> float | None:
         return ranks.seconds(lambda: graph.launch(stream))
 
 
-def run_systems(ranks: Ranks, systems: int) -> None:
+def run_systems(ranks, systems):
     begin, end = (systems * part // ranks.size for part in (ranks.rank, ranks.rank + 1))
     own = solve_systems(ranks, systems, begin, end)
     seconds = ranks.seconds(own)
@@ -239,7 +234,7 @@ def run_systems(ranks: Ranks, systems: int) -> None:
     )
 
 
-def solve_systems(ranks: Ranks, systems: int, begin: int, end: int) -> Callable[[], object]:
+def solve_systems(ranks, systems, begin, end):
     """Return a solve of a part of the systems, whose first call builds nothing."""
     rng = np.random.default_rng(0)
     matrices = rng.standard_normal((systems, 3, FACTOR, FACTOR))

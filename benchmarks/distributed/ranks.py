@@ -5,12 +5,10 @@ import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from batchkron.distributed import Communicator, NcclCommunicator, choose_device, world
+from batchkron.distributed import NcclCommunicator, choose_device, world
 from batchkron.errors import BackendUnavailableError
 from benchmarks.core.tables import words
 
@@ -22,13 +20,13 @@ START_SECONDS = 60.0  # in which the ranks find each other, or something hangs
 class Ranks:
     """All ranks, on devices or processors; nothing new is begun after ``seconds``."""
 
-    def __init__(self, device: str, seconds: float, quick: bool = False) -> None:
+    def __init__(self, device, seconds, quick=False):
         self.host = world()
         self.device, self._begin, self._seconds = device, time.perf_counter(), seconds
         self.quick = quick
         self.rank, self.size = self.host.rank, self.host.size
-        self.module: Any = np
-        self.records: list[dict[str, Any]] = []
+        self.module = np
+        self.records = []
         if device == "cuda":
             self.number = choose_device(self.host)
             import cupy
@@ -36,10 +34,10 @@ class Ranks:
             faulthandler.dump_traceback_later(START_SECONDS, exit=True)
             self.module = cupy
             self.nccl = NcclCommunicator(self.host, stores=False)
-            self._direct: NcclCommunicator | None = None
+            self._direct = None
             faulthandler.cancel_dump_traceback_later()
 
-    def transport(self, name: str) -> Communicator:
+    def transport(self, name):
         if name == "mpi":
             return self.host
         if name == "peer":
@@ -49,13 +47,13 @@ class Ranks:
         self.nccl.overlaps = name == "nccl"
         return self.nccl
 
-    def has(self, name: str) -> bool:
+    def has(self, name):
         if name != "peer":
             return True
         known = [record["bytes_per_second"] for record in self._links("peer")]
         return bool(known[-1]) if known else self.can_store()
 
-    def can_store(self) -> bool:
+    def can_store(self):
         """Return whether ranks can write to each other's memory; all of them ask."""
         try:
             self.transport("peer").share_memory(1, np.dtype(np.float32), self.module)
@@ -64,28 +62,28 @@ class Ranks:
             return False
         return self.size > 1
 
-    def rate(self, name: str) -> float | None:
+    def rate(self, name):
         known = [record["bytes_per_second"] for record in self._links(name.partition(",")[0])]
         return known[-1] if known else None
 
-    def _links(self, name: str) -> list[dict[str, Any]]:
+    def _links(self, name):
         return [r for r in self.records if r["case"] == "link" and r["transport"] == name]
 
-    def wait(self) -> None:
+    def wait(self):
         self.finish()
         self.host.allreduce(np.zeros(1))
 
-    def finish(self) -> None:
+    def finish(self):
         if self.device == "cuda":
             self.module.cuda.Device().synchronize()
 
-    def free(self) -> None:
+    def free(self):
         gc.collect()
         self.wait()
         if self.device == "cuda":
             self.module.get_default_memory_pool().free_all_blocks()
 
-    def random(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def random(self, shape, dtype):
         """Return random numbers from -1 to 1, others on each rank."""
         random = self.module.random.default_rng(self.rank)
         if self.device == "cuda":
@@ -96,9 +94,9 @@ class Ranks:
         values -= 1
         return values
 
-    def seconds(self, call: Callable[[], object], alone: bool = False) -> float:
+    def seconds(self, call, alone=False):
         """Return the median time until all ranks are done; ``alone``: of this rank's call."""
-        times: list[float] = []
+        times = []
         for turn in range(2 + REPEATS):
             if not alone:
                 self.wait()
@@ -116,19 +114,19 @@ class Ranks:
                 break
         return statistics.median(times)
 
-    def together(self, value: float, *, maxima: bool = True) -> float:
+    def together(self, value, *, maxima=True):
         values = np.array([value], float)
         self.host.allreduce(values, maxima=maxima)
         return float(values[0])
 
-    def elapsed(self) -> float:
+    def elapsed(self):
         return time.perf_counter() - self._begin
 
-    def has_time(self, needed: float = 0.0) -> bool:
+    def has_time(self, needed=0.0):
         """Return whether so many seconds are left; the same on all ranks."""
         return bool(self.host.broadcast(self.elapsed() + needed < self._seconds, 0))
 
-    def end_all(self) -> None:
+    def end_all(self):
         """End all ranks: they would wait for this one for ever."""
         if self.size > 1:
             from mpi4py import MPI
@@ -136,14 +134,14 @@ class Ranks:
             sys.stdout.flush()
             MPI.COMM_WORLD.Abort(1)
 
-    def say(self, *text: object) -> None:
+    def say(self, *text):
         if self.rank == 0:
             print(*text, flush=True)
 
-    def record(self, **values: Any) -> dict[str, Any]:
+    def record(self, **values):
         self.records.append({**values, "elapsed": round(self.elapsed(), 1)})
         return self.records[-1]
 
-    def report(self, **values: Any) -> dict[str, Any]:
+    def report(self, **values):
         self.say("  " + words(values))
         return self.record(**values)

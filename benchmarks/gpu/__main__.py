@@ -5,38 +5,33 @@ import importlib.util
 import json
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from benchmarks.core.records import machine, save
 from benchmarks.core.tables import groups, words
 from benchmarks.gpu import compiling
 from benchmarks.gpu import report as reports
 from benchmarks.gpu.cases.list_cases import HUGE
-from benchmarks.gpu.options import PARTS, RANDOM, Choice, read_options
+from benchmarks.gpu.options import PARTS, RANDOM, read_options
 from benchmarks.gpu.profiling import profile_missed, profile_table
-from benchmarks.gpu.report import Cell
 from benchmarks.random_shapes import summary, worst_tables
 
 
-def need_cupy() -> None:
+def need_cupy():
     if importlib.util.find_spec("cupy") is None:
         sys.exit("the benchmark needs CuPy: pip install '.[cuda13]' (or '.[cuda12]')")
 
 
-def jobs(choices: Sequence[Choice]) -> list[compiling.Job]:
+def jobs(choices):
     parts = groups(choices, lambda one: one.part)
 
-    def of(*names: str) -> list[Choice]:
+    def of(*names):
         return [one for name in names for one in parts.get(name, ())]
 
-    def largest_first(cells: Iterable[Choice]) -> list[Choice]:
+    def largest_first(cells):
         return sorted(cells, key=lambda one: -one.case.products)
 
-    kron: list[tuple[Any, ...]] = [(c.case.shape, c.dtype) for c in of("kron", "pde", "random")]
+    kron = [(c.case.shape, c.dtype) for c in of("kron", "pde", "random")]
     precise = of("precision")
     kron += [(c.case.shape, "float32", how) for c in precise for how in (None, c.dtype)]
     ablation = [(c.case[0], c.dtype) for c in of("ablation")]
@@ -54,22 +49,22 @@ def jobs(choices: Sequence[Choice]) -> list[compiling.Job]:
     return [partial(do, *given) for do, given in work]
 
 
-def cells_of(choice: Choice, seconds: float) -> Iterator[Cell]:
+def cells_of(choice, seconds):
     from benchmarks.gpu.data import free_memory
 
     module, name = PARTS.get(choice.part, RANDOM)
-    measure: Any = getattr(importlib.import_module(f"benchmarks.gpu.parts.{module}"), name)
+    measure = getattr(importlib.import_module(f"benchmarks.gpu.parts.{module}"), name)
     yield from measure(choice, seconds) if choice.part == "tune" else measure(choice)
     free_memory()
 
 
-def show_profiles(report: dict[str, Any], seconds: float) -> None:
+def show_profiles(report, seconds):
     report["failures_to_profile"] = profile_missed(report["cells"], seconds)
     print("\n## What limits those that miss, by the profiler\n")
     print("\n".join([*profile_table(report["cells"]), *report["failures_to_profile"]]))
 
 
-def ablate(options: Namespace) -> int:
+def ablate(options):
     from benchmarks.gpu import ablate as ablation
 
     families = ablation.asked_families(options.ablate)
@@ -85,7 +80,7 @@ def ablate(options: Namespace) -> int:
     alternately = partial(partial, ablation.compile_with_and_without, families=tuple(families))
     found_jobs = [*ablation.sparse_jobs(cells, families), *map(alternately, jobs(others))]
     compiling.compile_all(found_jobs, options.processes)
-    report: dict[str, Any] = {"machine": machine("cuda", options.commit), "gains": []}
+    report = {"machine": machine("cuda", options.commit), "gains": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     found = report["gains"]
     for gain in ablation.gains(cells, families):
@@ -103,8 +98,8 @@ def ablate(options: Namespace) -> int:
     return int(bool(wrong))
 
 
-def add_profiles(options: Namespace) -> int:
-    path: Path = options.profile_of
+def add_profiles(options):
+    path = options.profile_of
     report, here = json.loads(path.read_text()), machine("cuda", options.commit)
     for what in ("device", "commit"):
         if report["machine"][what] != here[what]:
@@ -114,7 +109,7 @@ def add_profiles(options: Namespace) -> int:
     return 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     began = time.perf_counter()
     options = read_options(arguments)
     if options.list:
@@ -135,12 +130,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except EnergyError as error:
             sys.exit(f"--energy: {error}")
     failures = compiling.compile_all(jobs(options.choices), options.processes)
-    report: dict[str, Any] = {"machine": machine("cuda", options.commit), "cells": []}
+    report = {"machine": machine("cuda", options.commit), "cells": []}
     report["seconds_to_compile"] = time.perf_counter() - began
     report["failures_to_compile"] = failures
     print(f"# {report['machine']['device']}\n\n{json.dumps(report['machine'])}")
     print(f"\ncompiled in {report['seconds_to_compile']:.0f} s", *failures, sep="\n")
-    cells: list[Cell] = []
+    cells = []
     for choice in options.choices:
         for cell in cells_of(choice, options.seconds):
             reports.show(cell, cells[-1] if cells else None)
@@ -164,9 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(cell.microseconds is None for cell in cells))
 
 
-def finish_random(
-    options: Namespace, report: dict[str, Any], cells: Sequence[Cell], began: float
-) -> int:
+def finish_random(options, report, cells, began):
     standings = reports.standings_of([choice.case for choice in options.choices], cells)
     wrong = reports.wrong_results(cells)
     report |= {"shapes": options.random, "seed": options.seed, "limit_mib": options.limit}
@@ -180,7 +173,7 @@ def finish_random(
     return int(bool(wrong))
 
 
-def print_list(title: str, texts: Sequence[str]) -> None:
+def print_list(title, texts):
     print(f"\n## {title}\n", *(f"- {text}" for text in texts or ["none"]), sep="\n")
 
 

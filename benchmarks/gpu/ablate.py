@@ -5,14 +5,12 @@ benchmarks/README.md says what `WAYS` are, which can be switched off beside fami
 
 import fnmatch
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import product, starmap
 from operator import itemgetter
-from typing import Any
 from unittest import mock
 
 from batchkron.backends.cuda.choose import ORDER
@@ -23,17 +21,14 @@ from batchkron.backends.cuda.kron.families import FAMILIES as KRON
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES as KRON_SPARSE
-from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct
 from batchkron.backends.cuda.kron_sparse.tiles.tile import KEPT_VALUES
 from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, programs_of
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits
-from batchkron.backends.cuda.runtime.program import Program
 from benchmarks.core.checks import relative_error
 from benchmarks.core.tables import groups, head, row
 from benchmarks.gpu.cases import sparse_cases as cases
 from benchmarks.gpu.cases.list_cases import HUGE, LARGE
-from benchmarks.gpu.compiling import Job, compile_program
+from benchmarks.gpu.compiling import compile_program
 from benchmarks.gpu.options import Choice
 
 PART = "kronecker-sparse"
@@ -53,13 +48,9 @@ NAMES = (*FAMILIES, *WAYS)
 PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit", PART)
 MIN_GAIN = 1.10  # a family that gains less does not stay
 SYSTEMS = ((4096, (8, 8, 8)), (4096, (16, 16)), (1024, (16, 16, 16)))  # and sizes of their modes
-Make = Callable[[], Sequence[Callable[[], object]]]  # prepares one call for each set of vectors
-# Times of a cell in µs, with all families and "without" one, or several joined by +, that its plan
-# has: None where no other family does it; the "reason" says what happened then.
-Gain = dict[str, Any]
 
 
-def sparse_choices(dtype: str | None) -> list[Choice]:
+def sparse_choices(dtype):
     small = (*cases.FIRST, *cases.SMALL, *cases.LARGE)
     patterns = dict.fromkeys(cases.SPARSE_DTYPES, small) | {PRECISION: cases.FIRST}
     return [
@@ -70,14 +61,14 @@ def sparse_choices(dtype: str | None) -> list[Choice]:
     ]
 
 
-def shape_in(choice: Choice) -> SparseShape:
+def shape_in(choice):
     if choice.dtype != PRECISION:
         return cases.shape_of(choice.case, choice.dtype)
     products = PRODUCTS[PRECISION] if is_enabled(UNITS) else 0
     return replace(cases.shape_of(choice.case, "float32"), products=products)
 
 
-def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
+def used_ways(choice, device):
     """Which of `WAYS` a cell's plan has."""
     way = fastest_way(shape_in(choice), device)
     is_turned = isinstance(way, tuple)
@@ -91,11 +82,9 @@ def used_ways(choice: Choice, device: DeviceLimits) -> set[str]:
     return found
 
 
-def sparse_programs(
-    cells: Sequence[Choice], groups: Iterable[Sequence[str]], device: DeviceLimits
-) -> list[Program]:
+def sparse_programs(cells, groups, device):
     """The kernels of the cells with all families, and without each group of them; each once."""
-    found: dict[Program, None] = {}
+    found = {}
     for names in ((), *groups):
         with without(*names):
             for choice in cells:
@@ -104,7 +93,7 @@ def sparse_programs(
     return list(found)
 
 
-def sparse_subject(choice: Choice) -> tuple[Make, Any]:
+def sparse_subject(choice):
     import cupy
 
     import batchkron as bk
@@ -113,9 +102,9 @@ def sparse_subject(choice: Choice) -> tuple[Make, Any]:
     in_tf32 = choice.dtype == PRECISION
     data = SparseData(choice.case, "float32" if in_tf32 else choice.dtype)
 
-    def product() -> list[Callable[[], object]]:
+    def product():
         precision = PRECISION if in_tf32 and is_enabled(UNITS) else None
-        options: Any = {"layout": choice.case.layout, "precision": precision}
+        options = {"layout": choice.case.layout, "precision": precision}
         if is_enabled(PREPARED):
             apply = bk.KroneckerSparse(data.values, **options).to("cuda").apply
         else:
@@ -130,7 +119,7 @@ class WrongError(ArithmeticError):
     """Without a family the result is another one."""
 
 
-def _launched_sparse(found: set[str]) -> Any:
+def _launched_sparse(found):
     """Collect the families of kernels for Kronecker-sparse matrices, many of which are compared."""
     if find_spec("cupy") is None:
         return nullcontext()  # nothing is launched
@@ -138,7 +127,7 @@ def _launched_sparse(found: set[str]) -> Any:
 
     launch_of = plan.launch_of
 
-    def launched(kernel: Any, *given: Any) -> Any:
+    def launched(kernel, *given):
         found.add(f"kron_sparse.{kernel.family.name}")
         return launch_of(kernel, *given)
 
@@ -146,12 +135,12 @@ def _launched_sparse(found: set[str]) -> Any:
 
 
 @contextmanager
-def used_families() -> Iterator[set[str]]:
+def used_families():
     """Collect the families whose kernels are asked for inside a ``with`` block."""
-    found: set[str] = set()
+    found = set()
 
-    def recording(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(*given: Any) -> Any:
+    def recording(name, work):
+        def recorded(*given):
             made = work(*given)
             if made is not None:
                 found.add(name)
@@ -171,7 +160,7 @@ def used_families() -> Iterator[set[str]]:
         yield found
 
 
-def asked_families(texts: Iterable[str]) -> list[str]:
+def asked_families(texts):
     """The families, or groups of them, that are named: all, by patterns, or one by one."""
     found = []
     for text in texts:
@@ -180,12 +169,12 @@ def asked_families(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def used_of(families: Iterable[str], used: set[str]) -> list[str]:
+def used_of(families, used):
     """Those of the families, or groups of them, of which one is used."""
     return [name for name in families if used.intersection(name.split("+"))]
 
 
-def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
+def compile_with_and_without(job, families):
     """Do a job that compiles, and again without each of the families that it uses."""
     with without(), used_families() as used:  # plans that are remembered ask for no kernel
         job()
@@ -195,7 +184,7 @@ def compile_with_and_without(job: Job, families: Iterable[str]) -> None:
             job()
 
 
-def sparse_jobs(cells: Iterable[Choice], families: Iterable[str]) -> list[Job]:
+def sparse_jobs(cells, families):
     chosen = [one for one in cells if one.part == PART]
     if not chosen:
         return []
@@ -204,18 +193,16 @@ def sparse_jobs(cells: Iterable[Choice], families: Iterable[str]) -> list[Job]:
     return [partial(compile_program, program) for program in found]
 
 
-def cells_without_choice(
-    choices: Iterable[Choice], families: Sequence[str], dtype: str | None
-) -> list[Choice]:
+def cells_without_choice(choices, families, dtype):
     """The cells where neither part nor case is asked for: those that may have the families."""
     sparse = [name for name in families if name.startswith("kron_sparse.")]
-    found: list[Choice] = []
+    found = []
     if len(sparse) < len(families):
         found += [*choices, *(one for one in systems() if dtype in (None, one.dtype))]
     return found + (sparse_choices(dtype) if sparse else [])
 
 
-def subject_of(choice: Choice) -> tuple[Make, Any] | None:
+def subject_of(choice):
     """How calls are prepared, anew each time (operators remember kernels), and where they write."""
     from benchmarks.gpu import data
 
@@ -232,7 +219,7 @@ def subject_of(choice: Choice) -> tuple[Make, Any] | None:
     return None if found is None else (found.calls, found.out)
 
 
-def systems_subject(count: int, sizes: Sequence[int], dtype: str) -> tuple[Make, Any]:
+def systems_subject(count, sizes, dtype):
     import cupy
 
     import batchkron as bk
@@ -244,7 +231,7 @@ def systems_subject(count: int, sizes: Sequence[int], dtype: str) -> tuple[Make,
     return lambda: [partial(bk.KroneckerSum(modes).to("cuda").apply, given, out=out)], out
 
 
-def systems() -> list[Choice]:
+def systems():
     return [
         Choice("systems", f"{count} systems {'×'.join(map(str, sizes))}", dtype, (count, sizes))
         for count, sizes in SYSTEMS
@@ -252,7 +239,11 @@ def systems() -> list[Choice]:
     ]
 
 
-def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
+def gains(choices, families):
+    """Times of cells in µs, with all families and "without" one, or several, that their plans have.
+
+    "without" is None where no other family does it; the "reason" says what happened then.
+    """
     from benchmarks.gpu.data import free_memory
 
     for choice in choices:
@@ -263,7 +254,7 @@ def gains(choices: Sequence[Choice], families: Iterable[str]) -> Iterator[Gain]:
         free_memory()
 
 
-def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> Iterator[Gain]:
+def gains_of(choice, make, out, families):
     from benchmarks.core.device_timing import TOLERANCE, timed
 
     where = {"part": choice.part, "case": choice.name, "dtype": choice.dtype}
@@ -278,7 +269,7 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
     with_all = timed(calls)
     expected = out.copy()
 
-    def again() -> float:
+    def again():
         """The time without a family; the result must be the one before."""
         out.fill(math.nan)
         time = timed(make())
@@ -299,7 +290,7 @@ def gains_of(choice: Choice, make: Make, out: Any, families: Iterable[str]) -> I
         yield {**found, "reason": reason, "factor": factor}
 
 
-def current_limits() -> DeviceLimits:
+def current_limits():
     import cupy
 
     from batchkron.backends.cuda.runtime.device import device_limits
@@ -307,16 +298,16 @@ def current_limits() -> DeviceLimits:
     return device_limits(cupy.cuda.Device().id)
 
 
-def mean_gain(found: Iterable[Gain]) -> float | None:
+def mean_gain(found):
     logs = [math.log(one["factor"]) for one in found if one["factor"] is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
-def by_family(found: Iterable[Gain]) -> Mapping[str, list[Gain]]:
+def by_family(found):
     return groups(found, lambda one: one["family"])
 
 
-def table(found: Iterable[Gain], families: Iterable[str]) -> list[str]:
+def table(found, families):
     lines = [head(["family", "cells", "only one", "mean gain", "least", "largest", "in"])]
     cells = by_family(found)
     for name in families:

@@ -6,25 +6,18 @@ built in managed memory, which takes no room on the device until it is touched.
 
 import math
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
-from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
 from batchkron.backends.cuda.kron_sparse.transposed import programs_of
-from batchkron.backends.cuda.runtime.program import Program
-from benchmarks.gpu.cases.cases import ListCase
-from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
+from benchmarks.gpu.cases.sparse_cases import shape_of
 from benchmarks.shapes import KronMatmul
 
-Job = Callable[[], None]
 
-
-def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
+def compile_kron(shape, dtype, precision=None):
     from batchkron.backends import backend_on, reserve
     from benchmarks.gpu.data import factors_of, that_fits
 
@@ -35,16 +28,16 @@ def compile_kron(shape: KronMatmul, dtype: str, precision: Any = None) -> None:
         reserve(product, fitting.rows, 1)
 
 
-def compile_function(shape: KronMatmul, dtype: str, inner: int = 1) -> None:
+def compile_function(shape, dtype, inner=1):
     from batchkron.backends import backend_on
     from batchkron.spec.kron import KronSpec
 
     inputs, outputs = zip(*shape.factors, strict=True)
-    cuda: Any = backend_on("cuda")
+    cuda = backend_on("cuda")
     cuda.kron_plan(KronSpec(inputs, outputs, shape.rows, inner, np.dtype(dtype))).prepare()
 
 
-def compile_functions(shape: KronMatmul, dtype: str) -> None:
+def compile_functions(shape, dtype):
     compile_function(shape, dtype)
     inputs = [p for p, _ in shape.factors]
     for mode, factor in enumerate(shape.factors):
@@ -52,18 +45,18 @@ def compile_functions(shape: KronMatmul, dtype: str) -> None:
         compile_function(KronMatmul(outer, (factor,)), dtype, math.prod(inputs[mode + 1 :]))
 
 
-def compile_batch(case: ListCase, dtype: str, accumulation: str = "owner") -> None:
+def compile_batch(case, dtype, accumulation="owner"):
     from benchmarks.gpu.data import ListSubject
 
     ListSubject(case, dtype, accumulation).operator()
 
 
-def compile_sparse(cases: Sequence[SparseCase], dtype: str) -> None:
+def compile_sparse(cases, dtype):
     for program in sparse_programs(shape_of(case, dtype) for case in cases):
         compile_program(program)
 
 
-def sparse_programs(shapes: Iterable[SparseShape]) -> list[Program]:
+def sparse_programs(shapes):
     import cupy
 
     from batchkron.backends.cuda.runtime.device import device_limits
@@ -73,7 +66,7 @@ def sparse_programs(shapes: Iterable[SparseShape]) -> list[Program]:
     return list(dict.fromkeys(program for way in ways for program in programs_of(way)))
 
 
-def compile_program(program: Program) -> None:
+def compile_program(program):
     import cupy
 
     from batchkron.backends.cuda.runtime.device import load_kernel
@@ -81,12 +74,12 @@ def compile_program(program: Program) -> None:
     load_kernel(program, cupy.cuda.Device().id)
 
 
-def compile_programs(programs: Iterable[Program], processes: int) -> None:
+def compile_programs(programs, processes):
     """Compile kernels ahead, and print what was not possible."""
     print(*compile_all([partial(compile_program, one) for one in programs], processes), sep="\n")
 
 
-def _quietly(job: Job) -> str:
+def _quietly(job):
     """Do a job with arrays in managed memory; what fails is compiled again, and reported there."""
     try:
         import cupy
@@ -98,7 +91,7 @@ def _quietly(job: Job) -> str:
     return ""
 
 
-def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
+def compile_all(jobs, processes):
     if processes < 1 or not jobs:
         return []
     context = multiprocessing.get_context("spawn")  # a device's context does not survive a fork
@@ -107,6 +100,6 @@ def compile_all(jobs: Sequence[Job], processes: int) -> list[str]:
         return [said for said in map(_outcome, futures) if said]
 
 
-def _outcome(future: Future[str]) -> str:
+def _outcome(future):
     error = future.exception()  # of a process that has died
     return future.result() if error is None else f"{type(error).__name__}: {error}"

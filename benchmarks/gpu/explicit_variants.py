@@ -1,10 +1,8 @@
 """Every way to write a product out, timed: what the choice among families is founded on."""
 
 import time
-from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
 
 import cupy
 import numpy as np
@@ -13,7 +11,6 @@ from batchkron.backends.cuda.explicit.bands import BANDS, BandVariant
 from batchkron.backends.cuda.explicit.kernel import WORD_BYTES, DeviceMatrix, ProductShape
 from batchkron.backends.cuda.explicit.plan import write_product
 from batchkron.backends.cuda.explicit.tiles import TILES, TileVariant
-from batchkron.backends.cuda.kernel import Family
 from batchkron.backends.cuda.runtime.device import current_device, device_limits
 from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
@@ -38,22 +35,22 @@ TILE_VARIANTS = (
     *(TileVariant(128, run * KIB, 2 * run * KIB) for run in (8, 16, 32)),
     *(TileVariant(512, run * KIB, 2 * run * KIB) for run in (32, 64)),
 )
-WAYS: tuple[tuple[Family, Sequence[Any]], ...] = ((BANDS, BAND_VARIANTS), (TILES, TILE_VARIANTS))
+WAYS = ((BANDS, BAND_VARIANTS), (TILES, TILE_VARIANTS))
 
 
-def has_kernel(sizes: Sequence[int], dtype: str, out: Any, family: Family, variant: Any) -> bool:
+def has_kernel(sizes, dtype, out, family, variant):
     a, b, *inner = (DeviceMatrix(0, n, n, n, 1) for n in in_order(sizes))
     shape = ProductShape(a, b, out.data.ptr % WORD_BYTES, np.dtype(dtype), *inner)
     limits = device_limits(current_device())
     return family.kernel(shape, limits, variant) is not None
 
 
-def in_order(values: Sequence[Any]) -> list[Any]:
+def in_order(values):
     """Those of a and b, then the inner ones where a and b are products of two."""
     return list(values) if len(values) == 2 else [values[place] for place in (0, 2, 1, 3)]
 
 
-def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
+def measured(sizes, dtype):
     """A record for each kernel; results are compared with those of CuPy, bit by bit."""
     subject, written = ExplicitSubject(sizes, dtype), explicit_bytes(sizes, dtype)
     matrices, outs = subject.matrices, subject.outs
@@ -63,7 +60,7 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
     expected = cupy.kron(*halves)
     common = {"case": squares(*sizes).name, "dtype": dtype, "written": written}
 
-    def record(family: str, variant: Any, calls: Any, moved: int) -> dict[str, Any]:
+    def record(family, variant, calls, moved):
         time = timed(calls)
         own = {"family": family, "variant": str(variant), "microseconds": time}
         return common | own | {"terabytes_per_second": moved / time / 1e6}
@@ -84,17 +81,17 @@ def measured(sizes: Sequence[int], dtype: str) -> Iterator[dict[str, Any]]:
         yield record(family.name, variant, calls, explicit_traffic(sizes, dtype))
 
 
-def filled(out: Any) -> None:
+def filled(out):
     out.data.memset_async(0, out.nbytes, cupy.cuda.get_current_stream())
 
 
-def copied(out: Any) -> None:
+def copied(out):
     """Copy half of the memory to its other half by the driver: as many bytes move as are in it."""
     half = out.nbytes // 2
     (out.data + half).copy_from_device_async(out.data, half, cupy.cuda.get_current_stream())
 
 
-def main() -> int:
+def main():
     options = parser_of(__doc__, "seconds", "json", seconds=240.0).parse_args()
     begun, rows = time.perf_counter(), []
     for sizes, dtype in product(EXPLICIT, DTYPES):

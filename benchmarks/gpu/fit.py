@@ -9,11 +9,10 @@ import json
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import numpy as np
@@ -27,12 +26,6 @@ LARGE_ERROR = 0.2  # of log(estimate / measured), from which on errors count les
 OTHERS = 0.2  # weight of kernels that their family would not choose
 PULL = 0.02  # weight that pulls the logarithm of a constant to its start: all are determined
 DIGITS = 3  # significant ones of a constant
-
-Array = np.ndarray[Any, Any]
-Seconds = Callable[[Any, Any], Any]  # estimated times by counts and costs
-
-
-Errors = tuple[float, float]  # of log(estimate / measured): root mean square, mean
 
 
 class MeasuredKernel(NamedTuple):
@@ -56,13 +49,13 @@ class MeasuredKernel(NamedTuple):
     microseconds: float
 
     @property
-    def run(self) -> ModeRun:
+    def run(self):
         sizes = self.inputs, self.outputs, self.L, self.R
         dtype = np.dtype(self.dtype)
         return ModeRun(0, *sizes, dtype, self.products, self.constant, fixed_columns=True)
 
 
-def read(path: Path) -> tuple[str, DeviceLimits, list[MeasuredKernel]]:
+def read(path):
     content = json.loads(path.read_text())
     kernels = [
         MeasuredKernel(*(tuple(one) if isinstance(one, list) else one for one in row))
@@ -71,8 +64,8 @@ def read(path: Path) -> tuple[str, DeviceLimits, list[MeasuredKernel]]:
     return content["device"], DeviceLimits(*content["limits"]), kernels
 
 
-def write(path: Path, limits: DeviceLimits, date: str, kernels: Sequence[MeasuredKernel]) -> None:
-    header: dict[str, Any] = {"device": limits.name, "date": date, "limits": astuple(limits)}
+def write(path, limits, date, kernels):
+    header = {"device": limits.name, "date": date, "limits": astuple(limits)}
     header["columns"] = MeasuredKernel._fields
     lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in kernels)
     path.write_text(f'{json.dumps(header)[:-1]}, "kernels": [\n{lines}\n]}}\n')
@@ -81,24 +74,25 @@ def write(path: Path, limits: DeviceLimits, date: str, kernels: Sequence[Measure
 class Fitted(NamedTuple):
     """A family's costs, the kernels they are fitted to, estimates of these, and how good they are.
 
+    Errors are of log(estimate / measured): root mean square, mean;
     ``errors`` and ``held_out`` are of kernels that the family chooses, ``others`` of those near.
     """
 
     costs: dict[str, float]
     kernels: list[MeasuredKernel]
-    estimates: Array  # seconds
-    errors: Errors
-    others: Errors
-    held_out: Errors  # on a third of the runs, by a fit to the other two thirds
+    estimates: list  # seconds
+    errors: tuple
+    others: tuple
+    held_out: tuple  # on a third of the runs, by a fit to the other two thirds
 
 
-def families_of(measured: Sequence[MeasuredKernel]) -> list[str]:
+def families_of(measured):
     """The families that were measured, in the order of their table."""
     names = {kernel.family for kernel in measured}
     return [family.name for family in FAMILIES if family.name in names]
 
 
-def fit_family(name: str, limits: DeviceLimits, measured: Sequence[MeasuredKernel]) -> Fitted:
+def fit_family(name, limits, measured):
     family = FAMILY_OF[name]
     kernels = [one for one in measured if one.family == name]
     work = stacked(
@@ -118,20 +112,18 @@ def fit_family(name: str, limits: DeviceLimits, measured: Sequence[MeasuredKerne
     return Fitted(costs, kernels, times * np.exp(errors), *map(errors_of, own))
 
 
-def stacked(counts: Sequence[Any]) -> SimpleNamespace:
+def stacked(counts):
     names = vars(counts[0])
     return SimpleNamespace(
         **{name: np.array([getattr(one, name) for one in counts], float) for name in names}
     )
 
 
-def fitted_costs(
-    seconds: Seconds, start: Mapping[str, float], work: Any, times: Array, weights: Array
-) -> dict[str, float]:
+def fitted_costs(seconds, start, work, times, weights):
     """The costs of the least weighted errors, rounded."""
     begin = np.log(list(start.values()))
 
-    def residuals(logs: Array) -> Array:
+    def residuals(logs):
         costs = SimpleNamespace(**dict(zip(start, np.exp(logs), strict=True)))
         errors = np.log(seconds(work, costs) / times)
         pull = PULL * math.sqrt(weights.sum() / 100) * (logs - begin)
@@ -142,19 +134,19 @@ def fitted_costs(
     return dict(zip(start, values, strict=True))
 
 
-def errors_of(logs: Array) -> Errors:
+def errors_of(logs):
     if not len(logs):
         return math.nan, math.nan
     return float(np.sqrt(np.mean(logs**2))), float(np.mean(logs))
 
 
-def run_of(kernel: MeasuredKernel) -> tuple[Any, ...]:
+def run_of(kernel):
     """The run of a kernel: kernels of the same run may stand for one another."""
     sizes = kernel.inputs, kernel.outputs, kernel.L, kernel.R
     return *sizes, kernel.dtype, kernel.products
 
 
-def loss(found: Iterable[Fitted], chosen: bool, least: int) -> str:
+def loss(found, chosen, least):
     """What choosing by estimates costs in the mean of runs of ``least`` or more kernels."""
     runs = defaultdict(list)
     for one in found:
@@ -173,7 +165,7 @@ def loss(found: Iterable[Fitted], chosen: bool, least: int) -> str:
 @click.command()
 @click.argument("measurements", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
-def main(measurements: Path, output: Path | None) -> None:
+def main(measurements, output):
     """Fit the costs of a device's kernels to MEASUREMENTS, print the errors."""
     device, limits, kernels = read(measurements)
     found = {name: fit_family(name, limits, kernels) for name in families_of(kernels)}

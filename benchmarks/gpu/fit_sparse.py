@@ -3,28 +3,23 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import click
 import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
-from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
-from benchmarks.gpu.fit import Array, errors_of, fitted_costs, stacked
+from benchmarks.gpu.fit import errors_of, fitted_costs, stacked
 
 NEAR = 0.3  # kernels this much slower than the best count fully, those twice as far a quarter
 SHARED_BYTES = 227 << 10  # of a thread block, from compute capability 9.0 on
 
-Record = Mapping[str, Any]
 
-
-def kernel_of(record: Record, limits: DeviceLimits) -> Kernel | None:
+def kernel_of(record, limits):
     (family,) = [one for one in FAMILIES if one.name == record["family"]]
     if len(record["variant"]) != len(family.numbers):
         return None
@@ -34,9 +29,9 @@ def kernel_of(record: Record, limits: DeviceLimits) -> Kernel | None:
     return kernel if same else None
 
 
-def weights_of(records: Sequence[Record]) -> Array:
+def weights_of(records):
     """Kernels count by how close they are to the best one of their product."""
-    best: dict[Any, float] = defaultdict(lambda: math.inf)
+    best = defaultdict(lambda: math.inf)
     for one in records:
         key = one["case"], one["dtype"]
         best[key] = min(best[key], one["microseconds"])
@@ -44,7 +39,7 @@ def weights_of(records: Sequence[Record]) -> Array:
     return np.minimum(1, NEAR / np.maximum(far, NEAR)) ** 2
 
 
-def choice(records: Sequence[Record], estimates: Sequence[float]) -> list[tuple[float, Record]]:
+def choice(records, estimates):
     """How much slower the chosen kernel of each product is than its best one, and that one."""
     ways = defaultdict(list)
     for one, estimate in zip(records, estimates, strict=True):
@@ -59,7 +54,7 @@ def choice(records: Sequence[Record], estimates: Sequence[float]) -> list[tuple[
 @click.command()
 @click.argument("measurements", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--write", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def main(measurements: Path, write: Path | None) -> None:
+def main(measurements, write):
     """Fit costs to MEASUREMENTS, and print the errors and what the choice costs."""
     content = json.loads(measurements.read_text())
     device = content["device"]

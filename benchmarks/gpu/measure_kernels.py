@@ -4,7 +4,6 @@ import datetime
 import math
 import random
 import time
-from collections.abc import Iterator
 from concurrent.futures import as_completed
 from dataclasses import replace
 from itertools import islice
@@ -14,14 +13,11 @@ import click
 import cupy
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kron.families import FAMILIES
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
-from batchkron.backends.cuda.kron.kernel import KronFamily
 from batchkron.backends.cuda.kron.plan import prepared_call
 from batchkron.backends.cuda.kron.tuned import LoadedKernels, random_factors
 from batchkron.backends.cuda.runtime.device import current_device, device_limits, options_for, place
-from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.backends.cuda.tuning.compilers import Compilers
 from batchkron.backends.cuda.tuning.search import RejectedError
@@ -47,7 +43,7 @@ OTHERS_USUALLY, SHARE_USUALLY = 2, 0.04
 SHARES = {"fibres": 0.42, "registers": 0.38, "slices": 0.04, "panels": 0.12, "general": 0.04}
 
 
-def products(rng: random.Random, count: int) -> Iterator[KronMatmul]:
+def products(rng, count):
     yield from (case.shape for case in (*KRON, *PDE))
     for _ in range(count):
         modes = rng.choice((1, 2, 2, 3, 3, 3, 4, 4, 5, 6, 7))
@@ -64,7 +60,7 @@ def products(rng: random.Random, count: int) -> Iterator[KronMatmul]:
             yield KronMatmul(rows, tuple(factors))
 
 
-def runs(shape: KronMatmul, rng: random.Random) -> Iterator[ModeRun]:
+def runs(shape, rng):
     """The runs of neighbouring modes of a product, as if all later modes were done."""
     inputs, outputs = zip(*shape.factors, strict=True)
     count = len(inputs)
@@ -85,7 +81,7 @@ def runs(shape: KronMatmul, rng: random.Random) -> Iterator[ModeRun]:
                 )
 
 
-def kernels(family: KronFamily, run: ModeRun, rng: random.Random) -> Iterator[tuple[Kernel, bool]]:
+def kernels(family, run, rng):
     """The kernel that a family chooses (True), and some near it."""
     device = device_limits(current_device())
     fastest = family.fastest(run, device)
@@ -99,14 +95,14 @@ def kernels(family: KronFamily, run: ModeRun, rng: random.Random) -> Iterator[tu
             yield kernel, False
 
 
-def drawn(count: int, rng: random.Random) -> list[tuple[Kernel, bool]]:
+def drawn(count, rng):
     """About ``count`` kernels, of each family its share, in random order; who is chosen: True."""
     distinct = dict.fromkeys(
         run for shape in products(rng, count // 40) for run in runs(shape, rng)
     )
     order = list(distinct)
     rng.shuffle(order)
-    found: list[tuple[Kernel, bool]] = []
+    found = []
     for family in FAMILIES:
         own = (pair for run in order for pair in kernels(family, run, rng))
         found += islice(own, int(SHARES.get(family.name, SHARE_USUALLY) * count))
@@ -114,7 +110,7 @@ def drawn(count: int, rng: random.Random) -> list[tuple[Kernel, bool]]:
     return found
 
 
-def measured(kernel: Kernel, chosen: bool, code: CompiledKernel, device: int) -> MeasuredKernel:
+def measured(kernel, chosen, code, device):
     run = kernel.work
     spec = KronSpec(run.inputs, run.outputs, run.L, run.R, run.dtype)
     host = random_factors(spec)
@@ -133,14 +129,14 @@ def measured(kernel: Kernel, chosen: bool, code: CompiledKernel, device: int) ->
 @click.argument("output", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--seconds", default=300.0, show_default=True, help="Stop after these.")
 @click.option("--seed", default=0, show_default=True, help="Of the random products.")
-def main(output: Path, seconds: float, seed: int) -> None:
+def main(output, seconds, seed):
     """Time kernels on the current device and write OUTPUT."""
     begin = time.monotonic()
     device = current_device()
     queue = drawn(KERNELS, random.Random(seed))
     click.echo(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
-    found: list[MeasuredKernel] = []
-    failures: dict[str, int] = {}
+    found = []
+    failures = {}
     with Compilers(options_for(device)) as compilers:
         futures = {compilers.submit(kernel.program): (kernel, own) for kernel, own in queue}
         for future in as_completed(futures):

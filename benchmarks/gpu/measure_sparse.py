@@ -5,21 +5,17 @@ The variants with the least estimates of each family and kind, and some others.
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import cupy
 import numpy as np
 
-from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
-from batchkron.backends.cuda.kron_sparse.kernel import SparseShape, sum_dtype
+from batchkron.backends.cuda.kron_sparse.kernel import sum_dtype
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
 from batchkron.backends.cuda.runtime.device import device_limits, device_name, ready_stream
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.launch import batch_scalars
 from benchmarks.core.device_timing import timed
 from benchmarks.core.options import parser_of
@@ -34,7 +30,7 @@ MANY_THREADS = 256  # of a multiprocessor
 TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is measured
 
 
-def chosen_kernels(shape: SparseShape, limits: DeviceLimits, count: int) -> list[Kernel]:
+def chosen_kernels(shape, limits, count):
     """The variants with the least estimates, of each family and kind of variants."""
     kinds = defaultdict(list)
     for family in FAMILIES:
@@ -54,7 +50,7 @@ def chosen_kernels(shape: SparseShape, limits: DeviceLimits, count: int) -> list
     return sorted(found, key=lambda kernel: kernel.seconds)
 
 
-def kind_of(kernel: Kernel) -> tuple[Any, ...]:
+def kind_of(kernel):
     """The family; of panels the j of a warp, whether values are kept, and many threads run."""
     cut = kernel.tile
     if kernel.family.name != "tiles":
@@ -62,7 +58,7 @@ def kind_of(kernel: Kernel) -> tuple[Any, ...]:
     return "tiles", cut.atom, cut.kept > 0, cut.blocks * cut.threads > MANY_THREADS
 
 
-def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> Iterator[Any]:
+def measured(case, dtype, kernels):
     data = SparseData(case, dtype)
     device = cupy.cuda.Device().id
     scalars = batch_scalars(sum_dtype(dtype))(1, False)
@@ -71,7 +67,7 @@ def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> I
         values = cupy.asarray(stored_values(data.values, kernel.family.stored))
         launch = launch_of(kernel, device, 3, "accumulate")
 
-        def call(x: Any, y: Any, launch: Any = launch, values: Any = values) -> None:
+        def call(x, y, launch=launch, values=values):
             launch(ready_stream(device), (x.data.ptr, y.data.ptr, values.data.ptr), scalars)
 
         y.fill(np.nan)
@@ -91,7 +87,7 @@ def measured(case: cases.SparseCase, dtype: str, kernels: Sequence[Kernel]) -> I
         }
 
 
-def main() -> None:
+def main():
     parser = parser_of(__doc__)
     parser.add_argument("measurements", type=Path)
     options = parser.parse_args()
@@ -109,7 +105,7 @@ def main() -> None:
     print(f"{len(programs)} kernels compiled in {time.perf_counter() - begun:.0f} s")
     rate = copy_rate()
     print(f"a copy moves {rate / 1e12:.2f} TB/s")
-    rows: list[dict[str, Any]] = []
+    rows = []
     for case, dtype, kernels in work:
         own = list(measured(case, dtype, kernels))
         rows += own

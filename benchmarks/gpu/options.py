@@ -1,7 +1,5 @@
 """The command's options, and the cells that they choose."""
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,11 +42,11 @@ class Choice:
     case: Any
 
 
-def all_choices() -> list[Choice]:
+def all_choices():
     found = [Choice(part, part, "float64", None) for part in ("start", "latency")]
     both, lists = known.DTYPES, known.BATCHES + known.SMALL_BATCHES
     tuned = [one for one in known.KRON + known.PDE + lists if one.name in known.TUNED]
-    named: list[tuple[str, str, Any, Sequence[str]]] = [
+    named = [
         *(("kron", case.name, case, both) for case in known.KRON),
         *(("precision", case.name, case, tuple(case.figures)) for case in known.PRECISION),
         *(("pde", case.name, case, both) for case in known.PDE),
@@ -65,7 +63,7 @@ def all_choices() -> list[Choice]:
     return found
 
 
-def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def read_options(arguments=None):
     text = "Times of the CUDA backend next to its peers', to goals and to the chip."
     parser = parser_of(text, "seconds", "seed", "json", seconds=120.0, seed=None)
     add = parser.add_argument

@@ -10,15 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.core.records import ROOT
 from benchmarks.core.tables import head, row
-
-Cell = dict[str, Any]  # as `report.Cell.record` writes it
-Profile = dict[str, Any]
 
 PARTS = ("kron", "precision", "pde", "batches", "atomic", "lists", "sweeps", "explicit")
 STOP_SECONDS = 65  # that a profiler may take beyond its time before it is killed
@@ -45,7 +40,7 @@ WARPS = ("issue", "occupancy")  # percentages that are not of a resource
 BOUND = 75  # percent of its peak from which a resource is called the limit
 
 
-def reason_of(percent: Mapping[str, float], stalls: Mapping[str, float]) -> str:
+def reason_of(percent, stalls):
     """What limits a kernel, in words."""
     limits = {name: share for name, share in percent.items() if name not in WARPS}
     if not limits:
@@ -57,7 +52,7 @@ def reason_of(percent: Mapping[str, float], stalls: Mapping[str, float]) -> str:
     return f"latency: {name} at {maximum:.0f} %; waits for {waits}"
 
 
-def _numbers(row: Mapping[str, str]) -> dict[str, float]:
+def _numbers(row):
     found = {}
     for name, text in row.items():
         try:
@@ -67,7 +62,7 @@ def _numbers(row: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def profile_of(rows: Sequence[Mapping[str, str]]) -> Profile | None:
+def profile_of(rows):
     """The longest of a cell's kernels: percentages of peaks, and what warps wait for.
 
     "stalls" are cycles per instruction of the two most frequent reasons, "share" is the part of the
@@ -79,8 +74,8 @@ def profile_of(rows: Sequence[Mapping[str, str]]) -> Profile | None:
     times = [numbers.get("gpu__time_duration.sum", 0.0) for numbers, _ in kernels]
     longest = max(range(len(times)), key=times.__getitem__)
     numbers, kernel = kernels[longest]
-    percent: dict[str, float] = {}
-    stalls: dict[str, float] = {}
+    percent = {}
+    stalls = {}
     for metric, value in numbers.items():
         if pipe := PIPE.fullmatch(metric):
             for unit in UNITS:
@@ -101,12 +96,12 @@ def profile_of(rows: Sequence[Mapping[str, str]]) -> Profile | None:
     return {**found, "stalls": waits, "reason": reason_of(percent, waits)}
 
 
-def profiles_of(log: Iterable[str]) -> list[Profile | None]:
+def profiles_of(log):
     """The profiles of all cells, from a table of raw metrics with a marker before each cell."""
     lines = list(log)
     first = next((k for k, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     rows = list(csv.DictReader(lines[first:]))[1:]  # the first one has units
-    cells: list[list[dict[str, str]]] = []
+    cells = []
     for kernel in rows:
         if kernel["Kernel Name"].startswith(MARKER):
             cells.append([])
@@ -115,7 +110,7 @@ def profiles_of(log: Iterable[str]) -> list[Profile | None]:
     return [profile_of(cell) for cell in cells]
 
 
-def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> str:
+def profile_part(part, cells, ncu, seconds):
     """Profile cells of one part, none begun after ``seconds``; return what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         log, chosen = Path(folder) / "log.csv", Path(folder) / "cells.json"
@@ -137,9 +132,9 @@ def profile_part(part: str, cells: Sequence[Cell], ncu: str, seconds: float) -> 
     return f"{part}: {said.strip()}" if said else ""
 
 
-def _run(command: Sequence[str], seconds: float) -> str:
+def _run(command, seconds):
     """Run a command and all that it starts; return its last words where it fails."""
-    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **how)
     try:
         said, _ = process.communicate(timeout=seconds)
@@ -150,7 +145,7 @@ def _run(command: Sequence[str], seconds: float) -> str:
     return said.strip()[-300:] if process.returncode else ""
 
 
-def profile_missed(cells: Sequence[Cell], seconds: float) -> list[str]:
+def profile_missed(cells, seconds):
     """Profile cells of a file that missed something and have no profile; return what went wrong."""
     ncu = shutil.which("ncu")
     if ncu is None:
@@ -170,15 +165,15 @@ def profile_missed(cells: Sequence[Cell], seconds: float) -> list[str]:
     return [text for text in said if text]
 
 
-def _time(cell: Cell) -> float:
+def _time(cell):
     return float(cell["ours"].get("microseconds", 0))
 
 
-def _excess(cell: Cell) -> float:
+def _excess(cell):
     return _time(cell) / cell["goal"] if cell["goal"] else cell["ours_over_best_peer"] or 1.0
 
 
-def profile_table(cells: Sequence[Cell]) -> list[str]:
+def profile_table(cells):
     names, lines = (*USES, "occupancy"), list[str]()
     for cell in cells:
         if profile := cell.get("profile"):
@@ -189,7 +184,7 @@ def profile_table(cells: Sequence[Cell]) -> list[str]:
     return [*head(heads).splitlines(), *lines] if lines else []
 
 
-def main() -> None:
+def main():
     """Call each of some cells once, of CELLS.json, none begun after SECONDS: under ``ncu``.
 
     Only what lies between CuPy's `profiler.start` and `stop` is profiled: for each cell a marker

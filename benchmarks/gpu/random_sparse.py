@@ -8,11 +8,10 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cupy
 import numpy as np
@@ -22,23 +21,22 @@ from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse import library
 from batchkron.backends.cuda.kron_sparse.block_transposition import block_transposition
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
-from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape
+from batchkron.backends.cuda.kron_sparse.kernel import WORD
 from batchkron.backends.cuda.kron_sparse.library import LibraryProduct
 from batchkron.backends.cuda.kron_sparse.stored import stored_shape
-from batchkron.backends.cuda.kron_sparse.transposed import Way, programs_of, seconds_of
+from batchkron.backends.cuda.kron_sparse.transposed import programs_of, seconds_of
 from batchkron.backends.cuda.runtime.device import device_limits, ready_stream
-from batchkron.backends.cuda.runtime.hardware import DeviceLimits, round_up
+from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.backends.cuda.runtime.matrix_library import (
     WORKSPACE,
     LibraryMultiply,
     MatrixProducts,
 )
-from batchkron.backends.cuda.runtime.program import Program
-from benchmarks.core.device_timing import TOLERANCE, Call, On, first_time, random_array, timed
+from benchmarks.core.device_timing import TOLERANCE, first_time, random_array, timed
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import default_processes, machine, save
 from benchmarks.core.tables import groups, table
-from benchmarks.gpu.cases.sparse_cases import PEAKS, SparseCase, cells_of, drawn_patterns, shape_of
+from benchmarks.gpu.cases.sparse_cases import PEAKS, cells_of, drawn_patterns, shape_of
 from benchmarks.gpu.compiling import compile_programs
 from benchmarks.gpu.data import free_memory
 from benchmarks.gpu.measure_sparse import chosen_kernels
@@ -46,7 +44,6 @@ from benchmarks.gpu.parts.kron_sparse import TOO_LONG, SparseData, peer_calls, t
 from benchmarks.gpu.peers import torch_chain
 
 MAX_EXPANDED_BYTES = 1 << 30  # of values with zeros
-Pairs = Sequence[tuple[Any, Any]]
 PEERS = ("bmm", "einsum", "dense")
 LENGTH, REPLAYS = 1000.0, 3  # µs of a graph, and how often it is replayed
 NEAR = 1.2  # ours, and peers this close to the fastest one, are timed a second time
@@ -54,7 +51,6 @@ NOISE = 400.0  # µs more that a call from Python may take, which graphs do with
 EQUAL = 0.97  # ratio from which ours counts as the fastest: its time is 3 % above the best one's
 LEAST = 0.85  # the ratio that no cell may be below
 WORST = 40  # cells of the table
-Row = dict[str, Any]
 
 
 class WayPart(NamedTuple):
@@ -67,7 +63,7 @@ class WayPart(NamedTuple):
     multiply_adds: int
 
 
-def parts_of(shape: SparseShape, limits: DeviceLimits, count: int) -> Iterator[WayPart]:
+def parts_of(shape, limits, count):
     """All parts; ``count``: kernels that multiply, of each order of the vectors' elements."""
     turned = replace(shape, a=shape.a * shape.d, d=1)
     yield from _kernels("kernel", shape, limits, count)
@@ -84,7 +80,7 @@ def parts_of(shape: SparseShape, limits: DeviceLimits, count: int) -> Iterator[W
         yield from _library(shape, turned)
 
 
-def _kernels(name: str, shape: SparseShape, limits: DeviceLimits, count: int) -> Iterator[WayPart]:
+def _kernels(name, shape, limits, count):
     values = shape.a, shape.b, shape.c, shape.d
     sizes = shape.a * shape.c * shape.d, shape.a * shape.b * shape.d
     for kernel in chosen_kernels(shape, limits, count)[:count]:
@@ -92,16 +88,16 @@ def _kernels(name: str, shape: SparseShape, limits: DeviceLimits, count: int) ->
         yield WayPart(name, kernel, stored, sizes, shape.multiply_adds)
 
 
-def _library(shape: SparseShape, turned: SparseShape) -> Iterator[WayPart]:
+def _library(shape, turned):
     a, b, c, d = shape.a, shape.b, shape.c, shape.d
     unit = max(1, WORD // shape.itemsize)
     row, blocks = round_up(c, unit), a * d
 
-    def part(name: str, products: MatrixProducts, stored: tuple[int, ...], *sizes: int) -> WayPart:
+    def part(name, products, stored, *sizes):
         work = products.m * products.n * products.k * products.count * products.batches
         return WayPart(name, products, stored, (sizes[0], sizes[1]), work)
 
-    along: Any = library._along_first_axis if shape.inner == 1 else library._along_last_axis
+    along = library._along_first_axis if shape.inner == 1 else library._along_last_axis
     if shape.inner == 1:
         yield part("blocks", along(turned, row), (blocks, b, row), blocks * c, blocks * b)
         after = round_up(b, unit)
@@ -120,7 +116,7 @@ def _library(shape: SparseShape, turned: SparseShape) -> Iterator[WayPart]:
             yield part(name, products, (count, rows, columns), count * columns, count * rows)
 
 
-def calls_of(part: WayPart, dtype: str, batch: int, pairs: Pairs) -> list[Call]:
+def calls_of(part, dtype, batch, pairs):
     """A call for each pair of vectors; other vectors take their place if the sizes differ."""
     device = cupy.cuda.Device().id
     if any(x.size != batch * part.sizes[0] or y.size != batch * part.sizes[1] for x, y in pairs):
@@ -129,7 +125,6 @@ def calls_of(part: WayPart, dtype: str, batch: int, pairs: Pairs) -> list[Call]:
             for seed in range(len(pairs))
         ]
     more = [_random(math.prod(part.stored), dtype)] if part.stored else []
-    launch: Any
     if isinstance(part.work, Kernel):
         scalars = "accumulate" if more else ""
         launch = launch_of(part.work, device, 2 + len(more), scalars)
@@ -137,25 +132,25 @@ def calls_of(part: WayPart, dtype: str, batch: int, pairs: Pairs) -> list[Call]:
         launch = LibraryMultiply(part.work, dtype, np.dtype(dtype).itemsize, device)
         more.append(cupy.empty(WORKSPACE, np.uint8))
 
-    def call(x: Any, y: Any) -> None:
+    def call(x, y):
         addresses = tuple(one.data.ptr for one in (x, y, *more))
         launch(ready_stream(device), addresses, b"")
 
     return [partial(call, x, y) for x, y in pairs]
 
 
-def _random(size: int, dtype: str, seed: int = 0) -> Any:
+def _random(size, dtype, seed=0):
     drawn = random_array((size,), "float32" if dtype == "float16" else dtype, seed)
     return drawn.astype(dtype, copy=False)
 
 
-def name_of(way: Way) -> str:
+def name_of(way):
     if isinstance(way, tuple):
         return f"transposed, {name_of(way[0].product)}"
     return f"cuBLAS, {way.stored}" if isinstance(way, LibraryProduct) else str(way.family.name)
 
 
-def microseconds(calls: Sequence[Call], on: On, limit: float = math.inf) -> float:
+def microseconds(calls, on, limit=math.inf):
     """Time of a call, infinite where it cannot be among the fastest: above the limit."""
     with suppress(Exception):
         first_time(calls, on)
@@ -164,7 +159,7 @@ def microseconds(calls: Sequence[Call], on: On, limit: float = math.inf) -> floa
     return math.inf
 
 
-def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -> Row:
+def measured(case, dtype, parts, way):
     data = SparseData(case, dtype)
     calls = data.calls()
     data.out.fill(np.nan)
@@ -179,7 +174,7 @@ def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -
         ours = min(ours, microseconds(calls, torch_chain.on))
         peers[name] = min(peers[name], microseconds(makers[name](), torch_chain.on, limit))
     best = min(peers, key=peers.__getitem__)
-    row: Row = {
+    row = {
         "pattern": case.pattern, "dtype": dtype, "layout": case.layout, "batch": case.batch,
         "way": name_of(way), "kernels": [one.expression for one in programs_of(way)],
         "estimate": 1e6 * seconds_of(way), "ours": ours, "error": error, "best": best,
@@ -189,7 +184,7 @@ def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -
     for part in parts:
         if 1e6 * 2 * part.multiply_adds / PEAKS[dtype] > limit:
             continue
-        found: Row = {"name": part.name, "estimate": None}
+        found = {"name": part.name, "estimate": None}
         with suppress(cupy.cuda.memory.OutOfMemoryError):
             their = calls_of(part, dtype, case.batch, data.pairs)
             found["microseconds"] = microseconds(their, torch_chain.on, limit)
@@ -201,9 +196,9 @@ def measured(case: SparseCase, dtype: str, parts: Sequence[WayPart], way: Way) -
     return row
 
 
-def fastest_found(row: Row) -> tuple[float, str]:
+def fastest_found(row):
     """The fastest way that was timed, and its name."""
-    least: dict[str, float] = {}
+    least = {}
     for part in row["parts"]:
         name, found = part["name"], part.get("microseconds", math.inf)
         least[name] = min(least.get(name, math.inf), found)
@@ -217,9 +212,9 @@ def fastest_found(row: Row) -> tuple[float, str]:
     return ways[best], best
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows):
     names = "dtype", "layout", "batch"
-    kinds: dict[Any, list[Row]] = groups(rows, lambda row: tuple(row[name] for name in names))
+    kinds = groups(rows, lambda row: tuple(row[name] for name in names))
     lines = []
     for key, own in [*sorted(kinds.items()), (("all", "", ""), list(rows))]:
         ratios = [row["ratio"] for row in own]
@@ -232,7 +227,7 @@ def summary(rows: Sequence[Row]) -> str:
     return table([*titles, "ours / fastest way", "largest"], lines)
 
 
-def worst(rows: Sequence[Row]) -> str:
+def worst(rows):
     names = ["pattern", "dtype", "layout", "batch", "way", "ours", "estimate", "best", "ratio"]
     lines = []
     for row in sorted(rows, key=lambda row: row["ratio"])[:WORST]:
@@ -242,14 +237,14 @@ def worst(rows: Sequence[Row]) -> str:
     return table([*names, "fastest way, µs"], lines)
 
 
-def programs(work: Sequence[tuple[SparseCase, str, list[WayPart], Way]]) -> list[Program]:
+def programs(work):
     parts = [part.work for _, _, own, _ in work for part in own]
     found = [program for *_, way in work for program in programs_of(way)]
     found += [one.program for one in parts if isinstance(one, Kernel)]
     return list(dict.fromkeys(found))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     begun = time.perf_counter()
     parser = parser_of(__doc__, "json", "seed", "seconds", seconds=math.inf)
     parser.add_argument("--random", type=int, default=60, help="patterns")

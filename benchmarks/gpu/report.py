@@ -1,14 +1,12 @@
 """Verdicts, what is written and printed, and how we stand next to the best peers."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from benchmarks.core.tables import groups
-from benchmarks.gpu.cases.cases import Recorded
 from benchmarks.patterns import LAYOUTS
-from benchmarks.random_shapes import Draw, Standing, standing
+from benchmarks.random_shapes import standing
 
 MAX_GAIN = 1.10  # largest time by the rule (the choice by estimates) over the time after tuning
 SHARE_AHEAD = 1.0  # of the shapes of d ≥ 2 and P < 64 that shall not be behind any peer
@@ -41,41 +39,41 @@ class Cell:
     part: str
     name: str
     dtype: str
-    ours: Mapping[str, Any]
-    peers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    ours: dict
+    peers: dict[str, dict] = field(default_factory=dict)
     goal: float | None = None
-    recorded: Mapping[str, Recorded] = field(default_factory=dict)
+    recorded: dict = field(default_factory=dict)
     floor: float | None = None
     note: str = ""
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def microseconds(self) -> float | None:
+    def microseconds(self):
         return self.ours.get("microseconds")
 
     @property
-    def measured_peers(self) -> dict[str, float]:
+    def measured_peers(self):
         times = {name: peer.get("microseconds") for name, peer in self.peers.items()}
         return {name: time for name, time in times.items() if time is not None}
 
     @property
-    def ratio(self) -> float | None:
+    def ratio(self):
         return self._over(min(self.measured_peers.values(), default=None))
 
     @property
-    def over_floor(self) -> float | None:
+    def over_floor(self):
         return self._over(self.floor)
 
-    def add_rates(self, **amounts: float) -> None:
+    def add_rates(self, **amounts):
         """Keep what is done in a second, in units of 1e12, where there is a time."""
         if self.microseconds:
             for name, amount in amounts.items():
                 self.more[name] = amount / self.microseconds / 1e6
 
-    def _over(self, time: float | None) -> float | None:
+    def _over(self, time):
         return self.microseconds / time if self.microseconds is not None and time else None
 
-    def shortfalls(self) -> list[str]:
+    def shortfalls(self):
         """What is missed, empty where all is reached."""
         ours, goal = self.microseconds, self.goal
         if ours is None:
@@ -93,7 +91,7 @@ class Cell:
             found.append(f"slower than {' and '.join(recorded)} as recorded")
         return found
 
-    def verdict(self) -> str:
+    def verdict(self):
         if short := self.shortfalls():
             return ", ".join(short)
         if self.part == "tune":
@@ -102,7 +100,7 @@ class Cell:
             return "fastest" if self.measured_peers and self.part != "ablation" else "–"
         return "met"
 
-    def record(self) -> dict[str, Any]:
+    def record(self):
         return {
             **{"part": self.part, "case": self.name, "dtype": self.dtype, "ours": dict(self.ours)},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},
@@ -114,11 +112,11 @@ class Cell:
         }
 
 
-def least(time: Recorded) -> float:
+def least(time):
     return time[0] if isinstance(time, tuple) else time
 
 
-def shown(time: Recorded | None) -> str:
+def shown(time):
     if time is None:
         return "–"
     if isinstance(time, tuple):
@@ -126,11 +124,11 @@ def shown(time: Recorded | None) -> str:
     return f"{time:.2f}" if time < 10 else f"{time:.1f}" if time < 100 else f"{time:.0f}"
 
 
-def ratio(value: float | None) -> str:
+def ratio(value):
     return "–" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def peer_time(peer: Mapping[str, Any] | None) -> str:
+def peer_time(peer):
     """A measured peer's time; marked where it was not replayed from a graph."""
     if peer is None:
         return "–"
@@ -139,7 +137,7 @@ def peer_time(peer: Mapping[str, Any] | None) -> str:
     return shown(peer["microseconds"]) + ("" if peer.get("captured", True) else " eager")
 
 
-def more_times(cell: Cell) -> list[str]:
+def more_times(cell):
     more, found = cell.more, []
     if cell.part == "ablation":
         keys = ("factor", "factor_of_functions", "published_factor")
@@ -162,7 +160,7 @@ def more_times(cell: Cell) -> list[str]:
     return found
 
 
-def line(cell: Cell) -> str:
+def line(cell):
     parts = [f"{cell.name} {cell.dtype}: {peer_time(cell.ours)}"]
     parts += [f"{name} {peer_time(peer)}" for name, peer in cell.peers.items()]
     if cell.ratio is not None:
@@ -176,15 +174,15 @@ def line(cell: Cell) -> str:
     return "; ".join([*parts, *more_times(cell), cell.verdict() + note])
 
 
-def show(cell: Cell, before: Cell | None) -> None:
+def show(cell, before):
     """Print a cell, after the title of its part where the cell before is of another one."""
     if before is None or cell.part != before.part:
         print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip() + "\n")
     print(f"- {line(cell)}", flush=True)
 
 
-def absences(cells: Sequence[Cell]) -> list[str]:
-    found: dict[str, str] = {}
+def absences(cells):
+    found = {}
     for cell in cells:
         for name, peer in cell.peers.items():
             if "reason" in peer:
@@ -192,7 +190,7 @@ def absences(cells: Sequence[Cell]) -> list[str]:
     return [f"{reason} (first at {where})" for reason, where in found.items()]
 
 
-def missed(cells: Sequence[Cell]) -> list[str]:
+def missed(cells):
     lines = []
     for cell in cells:
         if short := cell.shortfalls():
@@ -202,11 +200,11 @@ def missed(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def seconds_of(found: Mapping[str, Any], way: str) -> float | None:
+def seconds_of(found, way):
     return 1e-6 * found[WAYS[way]] if WAYS[way] in found else None
 
 
-def standings_of(draws: Sequence[Draw], cells: Sequence[Cell]) -> list[Standing]:
+def standings_of(draws, cells):
     """Operator and function, in a graph and eager; the peers are called in the same way."""
     found = []
     for way in WAYS:
@@ -219,7 +217,7 @@ def standings_of(draws: Sequence[Draw], cells: Sequence[Cell]) -> list[Standing]
     return found
 
 
-def wrong_results(cells: Sequence[Cell]) -> list[str]:
+def wrong_results(cells):
     return [
         f"{cell.name} {cell.dtype}: {call}: {found['reason']}"
         for cell in cells
@@ -228,9 +226,9 @@ def wrong_results(cells: Sequence[Cell]) -> list[str]:
     ]
 
 
-def sparse_standing(cells: Iterable[Cell]) -> list[dict[str, Any]]:
+def sparse_standing(cells):
     own = [one for one in cells if one.part == SPARSE and one.microseconds]
-    found: list[dict[str, Any]] = []
+    found = []
     for dtype, of_dtype in groups(own, lambda one: one.dtype).items():
         layouts = groups(of_dtype, lambda one: one.more["layout"])
         for layout in LAYOUTS:
@@ -247,7 +245,7 @@ def sparse_standing(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     return found
 
 
-def _figures(cells: Sequence[Cell]) -> dict[str, Any]:
+def _figures(cells):
     gains = [1 / cell.ratio for cell in cells if cell.ratio]
     floors = [cell.over_floor for cell in cells if cell.over_floor]
     return {

@@ -8,10 +8,8 @@ Markdown. Products whose floor is shorter than a launch are in the table only. N
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,23 +20,18 @@ from benchmarks.core.plots import Roof, figures, label_marks, logarithmic, save_
 from benchmarks.core.tables import head
 from benchmarks.core.tables import row as table_row
 from benchmarks.gpu.cases.cases import COPY, DTYPES, FLOPS, KRON
-from benchmarks.shapes import KronMatmul
 
 H200 = DeviceLimits(227 << 10, 132, name="NVIDIA H200, sm_90, 132 multiprocessors")
 COLORS = {"float32": "#0969da", "float64": "#bc4c00"}
-# A measured product: case, dtype and floor as in the file; "intensity": the flops for each byte of
-# one pass over memory; the "rate" in flops per second; what each kernel has "moved", as a multiple
-# of that one pass.
-Point = dict[str, Any]
 LAUNCH = 2.0  # µs of a launch; products of shorter floors are not drawn
 
 
-def share(point: Point, passes: float = 1.0) -> float:
+def share(point, passes=1.0):
     """The rate over that of the roof, for as many bytes as so many passes over memory move."""
     return point["rate"] / min(FLOPS, point["intensity"] / passes * COPY)
 
 
-def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
+def moved(shape, dtype):
     """What each kernel of an operator on an H200 reads and writes, over x and y together."""
     inputs, outputs = zip(*shape.factors, strict=True)
     spec = KronSpec(inputs, outputs, shape.rows, 1, np.dtype(dtype))
@@ -47,7 +40,12 @@ def moved(shape: KronMatmul, dtype: str) -> tuple[float, ...]:
     return tuple(one.work.bytes / itemsize / sum(shape.elements()) for one in kernels)
 
 
-def points_of(report: Mapping[str, Any]) -> Iterator[Point]:
+def points_of(report):
+    """Measured products: case, dtype, floor as in the file, and where they lie under the roof.
+
+    "intensity" and "rate": flops for each byte of one pass over memory, and per second; "moved":
+    what each kernel has moved, as a multiple of that one pass.
+    """
     shapes = {case.name: case.shape for case in KRON}
     for cell in report["cells"]:
         if cell["part"] == "kron" and "tflops" in cell:
@@ -57,12 +55,12 @@ def points_of(report: Mapping[str, Any]) -> Iterator[Point]:
             yield {**found, "rate": 1e12 * cell["tflops"], "moved": passes}
 
 
-def figure(value: float) -> str:
+def figure(value):
     """Two digits of a number, or all before the point."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def table(points: Sequence[Point]) -> Iterator[str]:
+def table(points):
     names = ["flops/byte", "passes", "TFLOP/s", "% of roof", "% with passes"]
     columns = ["rows: factors"]
     for dtype in DTYPES:
@@ -74,13 +72,13 @@ def table(points: Sequence[Point]) -> Iterator[str]:
         yield table_row([name, *chain(*texts)])
 
 
-def row(point: Point) -> list[str]:
+def row(point):
     shares = [figure(100 * share(point, passes)) for passes in (1.0, sum(point["moved"]))]
     rate = figure(point["rate"] / 1e12)
     return [f"{point['intensity']:.3g}", str(len(point["moved"])), rate, *shares]
 
 
-def draw(points: Sequence[Point], path: Path) -> list[Any]:
+def draw(points, path):
     """Write a picture with a panel for each dtype; return the boxes of all names."""
     pyplot = figures()
     roof = Roof(COPY / 1e12, FLOPS / 1e12)
@@ -115,7 +113,7 @@ def draw(points: Sequence[Point], path: Path) -> list[Any]:
     return boxes
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments):
     if len(arguments) != 2:
         sys.exit("usage: python -m benchmarks.gpu.roofline RESULTS.json PICTURE.svg")
     source, target = map(Path, arguments)

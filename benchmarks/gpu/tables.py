@@ -6,40 +6,37 @@ profiled. Tables of parts that were not run, other ones and the text stay as the
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from benchmarks.core.tables import table
 from benchmarks.gpu.profiling import profile_table
 from benchmarks.gpu.report import ratio, shown
 
-Cell = Mapping[str, Any]
 DTYPES = {"f32": "float32", "f64": "float64", "tf32x3": "tf32x3", "tf32": "tf32"}
 
 
-def _time(entry: Mapping[str, Any] | None) -> str:
+def _time(entry):
     return shown(None if entry is None else entry.get("microseconds"))
 
 
-def _recorded(cell: Cell, name: str) -> str:
+def _recorded(cell, name):
     time = cell["recorded"].get(name)
     return " to ".join(f"{one:g}" for one in time) if isinstance(time, list) else shown(time)
 
 
-def _over_floor(cell: Cell) -> str:
+def _over_floor(cell):
     """A multiple of the floor, where that is longer than a launch."""
     return ratio(cell["ours_over_floor"]) if cell["floor"] >= 1 else "–"
 
 
-def _twice(columns: str) -> str:
+def _twice(columns):
     """The head of columns for both dtypes."""
     return f"f32, {columns}, f64, {columns}"
 
 
 # What a column shows of a cell; those named after a dtype begin the columns of that dtype.
-COLUMNS: dict[str, Callable[[Cell], str]] = {
+COLUMNS = {
     "goal": lambda cell: shown(cell["goal"]),
     "cuBLAS": lambda cell: _time(cell["peers"].get("cuBLAS")),
     "FastKron": lambda cell: _recorded(cell, "FastKron"),
@@ -70,7 +67,7 @@ TABLES = {
 CALLS = "operator, one row, eager call, in a graph"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments):
     if len(arguments) not in (1, 2):
         raise SystemExit("usage: python -m benchmarks.gpu.tables RESULTS.json [PAGE.md]")
     cells = json.loads(Path(arguments[0]).read_text())["cells"]
@@ -82,16 +79,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def with_tables(text: str, cells: Sequence[Cell]) -> str:
+def with_tables(text, cells):
     """A page whose tables have the figures of these cells."""
-    found: list[str] = []
+    found = []
     for is_table, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
         lines = list(group)
         found += new_table(lines, cells) if is_table else lines
     return "\n".join(found) + "\n"
 
 
-def new_table(lines: Sequence[str], cells: Sequence[Cell]) -> list[str]:
+def new_table(lines, cells):
     """A table with the figures of these cells, or as it is where it is not of this run."""
     head, _, *rows = ([text.strip() for text in line.strip("|").split("|")] for line in lines)
     kind = ", ".join(head)
@@ -105,7 +102,7 @@ def new_table(lines: Sequence[str], cells: Sequence[Cell]) -> list[str]:
     return table(head, rows).splitlines() if rows else list(lines)
 
 
-def figures(head: Sequence[str], name: str, cells: Mapping[tuple[str, str], Cell]) -> list[str]:
+def figures(head, name, cells):
     """A row of a table: a case in one dtype after the other."""
     if not any(case == name for case, _ in cells):
         raise SystemExit(f"the results have no {name}")
@@ -120,7 +117,7 @@ def figures(head: Sequence[str], name: str, cells: Mapping[tuple[str, str], Cell
     return found
 
 
-def leading(cell: Cell | None, unit: str) -> str:
+def leading(cell, unit):
     """The first figure of a case in a dtype: our time, or what it is about there."""
     if cell is None:
         return "–"
@@ -129,7 +126,7 @@ def leading(cell: Cell | None, unit: str) -> str:
     return ratio(cell["factor"]) if cell["part"] == "ablation" else _time(cell["ours"])
 
 
-def call(name: str, cells: Mapping[str, Cell]) -> list[str]:
+def call(name, cells):
     return [name, *(_time(cells[f"{name} {what}"]["ours"]) for what in ("call", "node"))]
 
 

@@ -2,14 +2,13 @@
 
 import inspect
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse.linalg as scipy_linalg
 
 import batchkron as bk
-from benchmarks.core.timing import Call, in_turn, medians, nothing
+from benchmarks.core.timing import in_turn, medians, nothing
 
 METHODS = ("cg", "minres", "bicgstab", "gmres")
 OPERATORS = ("diagonal", "kronecker sum")
@@ -22,11 +21,11 @@ SETTLING = 0.15  # seconds until the threads of the contender before have stoppe
 FACTOR = 8  # unknowns of each of the three modes of a system of a batch
 
 
-def times_of(contenders: Mapping[str, Call], wait: Call = nothing) -> dict[str, float]:
+def times_of(contenders, wait=nothing):
     return medians(in_turn(contenders, ROUNDS, TURN, wait, SETTLING))
 
 
-def tolerance_name(solve: Call) -> str:
+def tolerance_name(solve):
     """What a solver calls its relative tolerance: CuPy's functions have the old name, or had it."""
     return "rtol" if "rtol" in inspect.signature(solve).parameters else "tol"
 
@@ -39,22 +38,22 @@ class Case(NamedTuple):
     unknowns: int
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.method}, {self.operator}, {self.unknowns}"
 
 
-def second_difference(n: int) -> np.ndarray:
+def second_difference(n):
     return 2.0 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
 
 
-def operator_of(case: Case, module: Any) -> Any:
+def operator_of(case, module):
     """The operator that we are given, for arrays of ``module``: NumPy or CuPy."""
     if case.operator == "diagonal" and module is not np:
         return bk.Diagonal(np.geomspace(1.0, 1e4, case.unknowns)).to("cuda")
     return peer_operator(case, module)
 
 
-def library_of(module: Any) -> Any:
+def library_of(module):
     """The solvers of SciPy, or CuPy's."""
     if module is np:
         return scipy_linalg
@@ -63,12 +62,12 @@ def library_of(module: Any) -> Any:
     return cupyx.scipy.sparse.linalg
 
 
-def peer_operator(case: Case, module: Any) -> Any:
+def peer_operator(case, module):
     """The operator that the peer is given: nothing but a product with a vector."""
     if case.operator != "kronecker sum":
         entries = module.asarray(np.geomspace(1.0, 1e4, case.unknowns))
 
-        def product(x: Any) -> Any:
+        def product(x):
             return entries * x
 
         shape = (case.unknowns, case.unknowns)
@@ -77,16 +76,16 @@ def peer_operator(case: Case, module: Any) -> Any:
     return op if module is np else op.to("cuda")
 
 
-def modes_of(case: Case) -> list[int]:
+def modes_of(case):
     modes = 2 if case.unknowns < 1_000_000 else 3
     return [round(case.unknowns ** (1 / modes))] * modes
 
 
-def right_hand_side(size: int, module: Any) -> Any:
+def right_hand_side(size, module):
     return module.asarray(np.random.default_rng(1).standard_normal(size))
 
 
-def batch(systems: int, module: Any) -> tuple[Any, np.ndarray, Any]:
+def batch(systems, module):
     """Systems of 512 unknowns, Kronecker sums of symmetric factors of condition 10 at most."""
     rng = np.random.default_rng(2)
     columns = np.linalg.qr(rng.standard_normal((systems, 3, FACTOR, FACTOR)))[0]
@@ -97,7 +96,7 @@ def batch(systems: int, module: Any) -> tuple[Any, np.ndarray, Any]:
     return (op if module is np else op.to("cuda")), factors, b
 
 
-def dense(factors: np.ndarray) -> np.ndarray:
+def dense(factors):
     size = FACTOR**3
     result = np.zeros((len(factors), size, size))
     for mode in range(3):
@@ -107,5 +106,5 @@ def dense(factors: np.ndarray) -> np.ndarray:
     return result
 
 
-def side(case: Case) -> int:
+def side(case):
     return case.unknowns if case.operator != "kronecker sum" else math.prod(modes_of(case))

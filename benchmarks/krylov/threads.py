@@ -2,10 +2,8 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg as scipy_linalg
@@ -21,7 +19,7 @@ MAX_RATIO = 1.1  # of two threads to one; runs of the same contender differ by a
 NAMES = {1: "one thread", 2: "two threads"}
 
 
-def solves(A: Any, b: Any) -> dict[str, Callable[[], Any]]:
+def solves(A, b):
     iterations = ITERATIONS if b.size < MANY else ITERATIONS // 4
     with_cg = partial(scipy_linalg.cg, A, b, rtol=1e-15, maxiter=iterations)
     restart = iterations // 2
@@ -29,13 +27,13 @@ def solves(A: Any, b: Any) -> dict[str, Callable[[], Any]]:
     return {"cg": with_cg, "gmres": with_gmres}
 
 
-def measured(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+def measured(sizes):
     operators = {  # symmetric and positive definite
         "sum": bk.KroneckerSum([second_difference(n) for n in sizes]),
         "product": bk.KroneckerProduct([np.eye(n) + second_difference(n) / 8 for n in sizes]),
     }
 
-    def on_threads(number: int, solve: Callable[[], Any]) -> Any:
+    def on_threads(number, solve):
         bk.set_num_threads(number)
         return solve()
 
@@ -48,7 +46,7 @@ def measured(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
             yield {**case, "seconds": seconds, "over_one": ratio}
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(given=None):
     parser = parser_of(__doc__, "json")
     parser.add_argument("--unknowns", type=int, nargs=2, default=(0, 10**6), metavar=("N", "N"))
     options = parser.parse_args(given)

@@ -8,9 +8,8 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -30,20 +29,18 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.tables import groups
 
 GPU_BATCH = 25_088  # vectors of the part "kronecker-sparse" of benchmarks.gpu
-NAMES: dict[str, Way] = {
+NAMES = {
     "batchkron": "batchkron", "bmm": "bmm", "permuted matmul": "bmm", "dense": "dense",
 }  # fmt: skip
 SMALL = 1e-3  # a rate's least value, as the share of the time that it has where it has most
 # Least and most seconds of a call without work: times of one number of vectors hardly tell them. On
 # a device they are those of a launch (H100, in graphs and eager); bmm with copies has up to three.
-STARTS: dict[str, dict[Way, tuple[float, float]]] = {
+STARTS = {
     "cpu": dict.fromkeys(WAYS, (1e-7, 1e-5)),
     "cuda": {"batchkron": (2e-6, 5e-6), "bmm": (2e-6, 1.5e-5), "dense": (2e-6, 5e-6)},
 }
 TIE = 1.03  # a way that takes at most this many times as long as the fastest is right, too
 TOLERATED = 0.1  # logarithm of a ratio of times from which a cell counts less
-
-Predictions = dict[Way, float]
 
 
 class Measured(NamedTuple):
@@ -57,11 +54,11 @@ class Measured(NamedTuple):
     stopped: dict[Way, float] = {}  # noqa: RUF012
 
     @property
-    def group(self) -> str:
+    def group(self):
         return f"{self.dtype} {self.layout}"
 
 
-def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
+def cells_of(report, threads=1):
     """The times of a file of any of the three benchmarks."""
     for cell in report["cells"]:
         if cell.get("threads", threads) != threads:
@@ -71,7 +68,7 @@ def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
             found = {"batchkron": cell["ours"], **cell["peers"]}
             seconds = {k: 1e-6 * v["microseconds"] for k, v in found.items() if "microseconds" in v}
         early = cell.get("stopped_early", ())
-        known, stopped = dict[Way, float](), dict[Way, float]()
+        known, stopped = {}, dict[Way, float]()
         for name, value in seconds.items():
             if name in NAMES:
                 (stopped if name in early else known)[NAMES[name]] = value
@@ -80,16 +77,16 @@ def cells_of(report: Mapping[str, Any], threads: int = 1) -> Iterator[Measured]:
             yield Measured(pattern, batch, cell["dtype"], cell["layout"], known, stopped)
 
 
-def first_of_each_dtype(reports: Iterable[Mapping[str, Any]]) -> list[Measured]:
+def first_of_each_dtype(reports):
     """The cells of files, of each dtype those of the first file that has it."""
-    found: list[Measured] = []
+    found = []
     for report in reports:
         known = {cell.dtype for cell in found}
         found += [cell for cell in cells_of(report) if cell.dtype not in known]
     return found
 
 
-def _limits(parts: Any, times: Any, start: tuple[float, float]) -> Any:
+def _limits(parts, times, start):
     """The least, the largest and a middle value of each rate, 1 where a part is never used."""
     limits = np.ones((3, parts.shape[1]))
     for k, column in enumerate(parts.T):
@@ -100,7 +97,7 @@ def _limits(parts: Any, times: Any, start: tuple[float, float]) -> Any:
     return limits
 
 
-def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | None:
+def fitted_rates(way, cells, device):
     """The rates of a way that miss the logarithms of measured times least, None without any."""
     own = [cell for cell in cells if way in cell.seconds]
     if not own:
@@ -111,12 +108,12 @@ def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | No
     limits = _limits(parts, times, STARTS[device][way])
     is_used = parts.any(axis=0)
 
-    def rates(logarithms: Any) -> Any:
+    def rates(logarithms):
         found = np.zeros(parts.shape[1])
         found[is_used] = np.exp(logarithms)
         return found
 
-    def missed(logarithms: Any) -> Any:
+    def missed(logarithms):
         start, byte, flop, interleaved = rates(logarithms)
         moved = byte * parts[:, 1] + interleaved * parts[:, 3]
         whole = start + np.power(moved**OVERLAP + (flop * parts[:, 2]) ** OVERLAP, 1 / OVERLAP)
@@ -132,8 +129,8 @@ def fitted_rates(way: Way, cells: Iterable[Measured], device: str) -> Rates | No
     return Rates(*(float(f"{value:.3g}") for value in rates(best.x)))
 
 
-def fitted(cells: Sequence[Measured], machine: str, device: str) -> CostTable:
-    table: dict[str, dict[str, Rates]] = {}
+def fitted(cells, machine, device):
+    table = {}
     for group, own in groups(cells, lambda cell: cell.group).items():
         rates = {way: fitted_rates(way, own, device) for way in WAYS}
         if None not in rates.values():
@@ -141,14 +138,14 @@ def fitted(cells: Sequence[Measured], machine: str, device: str) -> CostTable:
     return CostTable(machine, table)
 
 
-def predicted(table: CostTable, cell: Measured, device: str) -> Predictions:
+def predicted(table, cell, device):
     rates, size = table.rates.get(cell.group), np.dtype(cell.dtype).itemsize
     if rates is None:
         return {}
     return predicted_seconds(rates, cell.pattern, cell.batch, size, cell.layout, device)
 
 
-def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) -> tuple[int, int]:
+def named(pairs, ways):
     """Return in how many cells the fastest of some ways is named, and how many have all of them."""
     right = count = 0
     for cell, times in pairs:
@@ -160,18 +157,18 @@ def named(pairs: Iterable[tuple[Measured, Predictions]], ways: Sequence[Way]) ->
     return right, count
 
 
-def held_out(cells: Sequence[Measured], device: str) -> Iterator[tuple[Measured, Predictions]]:
+def held_out(cells, device):
     """Each cell, and its times by a table to which no cell of its pattern contributed."""
     for pattern, own in groups(cells, lambda cell: cell.pattern).items():
         table = fitted([cell for cell in cells if cell.pattern != pattern], "", device)
         yield from ((cell, predicted(table, cell, device)) for cell in own)
 
 
-def summary(cells: Sequence[Measured], table: CostTable, device: str) -> Iterator[str]:
+def summary(cells, table, device):
     own = [(cell, predicted(table, cell, device)) for cell in cells]
     for pairs, what in ((own, "fitted"), (list(held_out(cells, device)), "pattern held out")):
         for ways in (("batchkron", "dense"), WAYS):
-            right, count = named(pairs, ways)  # type: ignore[arg-type]
+            right, count = named(pairs, ways)
             share = f"{right / count:.1%}" if count else "none"
             yield f"{what}: the faster one of {', '.join(ways)} in {right} of {count}, {share}"
         for way in WAYS:
@@ -185,7 +182,7 @@ def summary(cells: Sequence[Measured], table: CostTable, device: str) -> Iterato
                 yield f"{what}: {way} within a factor of {factor:.2f}, root mean square"
 
 
-def written(table: CostTable) -> str:
+def written(table):
     rates = {
         group: {way: one._asdict() for way, one in ways.items()}
         for group, ways in table.rates.items()
@@ -193,7 +190,7 @@ def written(table: CostTable) -> str:
     return json.dumps({"machine": table.machine, "rates": rates}, indent=1) + "\n"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = parser_of(__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="results of one machine")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)

@@ -2,10 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import cupy
 import numpy as np
@@ -13,17 +11,17 @@ import numpy as np
 import batchkron as bk
 from benchmarks.core.device_timing import count_energy, first_time, power, timed
 from benchmarks.core.records import machine
-from benchmarks.core.timing import OURS, Call
+from benchmarks.core.timing import OURS
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.gpu.compiling import compile_programs, sparse_programs
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
-from benchmarks.papers.results import Bench, DeviceLostError, Key, Problem, text_of
+from benchmarks.papers.results import Bench, DeviceLostError, text_of
 
 MAX_BLOCK = 128  # rows of a block; Triton takes minutes for a larger one, which was never the best
 
 
-def has_large_blocks(key: Key) -> bool:
+def has_large_blocks(key):
     """Whether torch would compile a multiply by BSR with Triton: squares of a power of two."""
     (_, b, c, _), _, dtype, _ = key
     side = math.gcd(b, c)
@@ -31,7 +29,7 @@ def has_large_blocks(key: Key) -> bool:
 
 
 @contextmanager
-def on(stream: Any) -> Iterator[None]:
+def on(stream):
     with torch_chain.torch.no_grad(), torch_chain.on(stream):
         yield
 
@@ -41,25 +39,25 @@ class CudaBench(Bench):
 
     module = cupy
 
-    def __init__(self, energy: bool, commit: str | None, processes: int) -> None:
+    def __init__(self, energy, commit, processes):
         if reason := torch_chain.missing():
             raise RuntimeError(reason)
         warnings.filterwarnings("ignore", module="torch")  # one for each shape of BSR
         self.machine = machine("cuda", commit)
         self._processes = processes
-        self._compiled: set[object] = set()
-        self._values: tuple[Any, Any] = (None, None)  # of the last problem: host, device
+        self._compiled = set()
+        self._values = (None, None)  # of the last problem: host, device
         if energy:
             count_energy()
 
-    def compile(self, keys: Sequence[Key]) -> None:
+    def compile(self, keys):
         shapes = (shape_of(SparseCase(p, layout, n), dtype) for p, n, dtype, layout in keys)
         found = sparse_programs(shapes)
         programs = [one for one in found if one not in self._compiled]
         compile_programs(programs, self._processes)
         self._compiled.update(programs)
 
-    def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
+    def prepare(self, given):
         _, _, dtype, layout = given.key
         few, repeated = cupy.asarray(given.few), cupy.asarray(given.repeated)
         if layout == "batch-first":
@@ -71,26 +69,26 @@ class CudaBench(Bench):
         values = torch_chain.tensor(self._values[1])
         x = torch_chain.tensor(source)
 
-        def ours() -> Call:
-            op = bk.KroneckerSparse(given.values, layout=layout).to("cuda")  # type: ignore[arg-type]
+        def ours():
+            op = bk.KroneckerSparse(given.values, layout=layout).to("cuda")
             return partial(op.apply, source, out=cupy.full(given.shape, np.nan, dtype))
 
-        def theirs(make: Any) -> Call:
+        def theirs(make):
             with torch_chain.torch.no_grad():
-                return make(torch_chain.torch, values, x, layout)  # type: ignore[no-any-return]
+                return make(torch_chain.torch, values, x, layout)
 
-        def refused() -> Call:
+        def refused():
             raise RuntimeError(f"not measured: blocks of more than {MAX_BLOCK} rows")
 
         makers = {OURS: ours, **{name: partial(theirs, make) for name, make in MAKERS.items()}}
         return makers | ({"bsr": refused} if has_large_blocks(given.key) else {})
 
-    def run(self, call: Call) -> Any:
-        made: list[Any] = []
+    def run(self, call):
+        made = []
         first_time([lambda: made.append(call())], on)
         return made[0]
 
-    def vectors(self, result: Any, given: Problem) -> Any:
+    def vectors(self, result, given):
         first = given.key[3] == "batch-first"
         sampled = given.sampled.tolist()
         found = result[sampled] if first else result[:, sampled].T
@@ -98,16 +96,16 @@ class CudaBench(Bench):
             return found.get().astype(np.float64)
         return found.double().cpu().numpy()
 
-    def once(self, call: Call) -> float:
+    def once(self, call):
         return 1e-6 * first_time([call], on)
 
-    def repeated(self, call: Call) -> float:
+    def repeated(self, call):
         return 1e-6 * timed([call], on)
 
-    def watts(self, call: Call, seconds: float) -> float:
+    def watts(self, call, seconds):
         return power([call], on, 1e6 * seconds)
 
-    def release(self) -> None:
+    def release(self):
         try:
             cupy.cuda.Device().synchronize()
             cupy.get_default_memory_pool().free_all_blocks()

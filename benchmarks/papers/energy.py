@@ -6,20 +6,18 @@ here, each contender has the layout in which it takes less, and the baselines ar
 
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from benchmarks.core.plots import boxes
 from benchmarks.core.tables import head, row
 from benchmarks.core.timing import OURS
 from benchmarks.papers.options import run
-from benchmarks.papers.results import DTYPES, GENERIC, NAMES, SPECIALISED, Cell, least
-from benchmarks.patterns import Pattern, ratio
+from benchmarks.papers.results import DTYPES, GENERIC, NAMES, SPECIALISED, least
+from benchmarks.patterns import ratio
 
 PUBLISHED = (0.85, 72.0)  # median of our energy over the baselines', percent where it is less
 
 
-def factors(cells: Iterable[Cell], dtype: str, baselines: Sequence[str]) -> dict[Pattern, float]:
+def factors(cells, dtype, baselines):
     found = {}
     for pattern, joules in least(cells, dtype, what="joules").items():
         others = [joules[name] for name in baselines if name in joules]
@@ -28,7 +26,7 @@ def factors(cells: Iterable[Cell], dtype: str, baselines: Sequence[str]) -> dict
     return found
 
 
-def table(cells: Sequence[Cell]) -> Iterator[str]:
+def table(cells):
     names = ["dtype", "baselines", "patterns", "median factor", "published", "less in %"]
     yield head([*names, "published"])
     for dtype in DTYPES:
@@ -43,8 +41,8 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
             yield row([*texts, median, f"{share:.0f}", less])
 
 
-def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
-    found: dict[str, dict[float, list[float]]] = {}
+def panels(cells):
+    found = {}
     for dtype in DTYPES:
         for pattern, value in factors(cells, dtype, SPECIALISED).items():
             key = round(pattern[3] * ratio(pattern), 6)
@@ -52,11 +50,11 @@ def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
     return found
 
 
-def draw(cells: Sequence[Cell], path: Path) -> None:
+def draw(cells, path):
     boxes(path, panels(cells), "d(b+c)/(bc)", "energy / best of bmm, einsum, bsr", 1.0)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     names = [name for name in NAMES if "alone" not in name]
     run(__doc__, arguments, table, names, draw, energy=True)
     return 0

@@ -8,11 +8,8 @@ same device fills an array in the same run; the report's are those of the K40's 
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +19,7 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.plots import Roof, figures, save_figure
 from benchmarks.core.records import available_memory, earlier, machine, save
 from benchmarks.core.tables import head, row
-from benchmarks.core.timing import Call, in_turn
+from benchmarks.core.timing import in_turn
 
 # (M, N): % of bandwidth, seconds, GFLOP/s of figure 3, on a K40
 PUBLISHED = {
@@ -44,15 +41,13 @@ REPEATS = 7
 MIN_SECONDS = 0.02  # of one measurement, chosen by hand
 DEVICE_PEAK = 65e12  # flops per second of an H200 in float32, on ordinary cores
 
-Size = tuple[int, int]
 
-
-def bytes_of(size: Size) -> int:
+def bytes_of(size):
     m, n = size
     return 4 * (m * m + n * n + (m * n) ** 2)
 
 
-def sizes() -> list[Size]:
+def sizes():
     found = {*PUBLISHED, BEYOND, *(size for own in CONFIGURATIONS.values() for size in own)}
     return sorted(found, key=bytes_of)
 
@@ -60,9 +55,9 @@ def sizes() -> list[Size]:
 class CpuProducts:
     """Products in main memory; ``module`` has the arrays."""
 
-    module: Any = np
+    module = np
 
-    def __init__(self) -> None:
+    def __init__(self):
         from benchmarks.cpu.ceilings import compile_kernels, multiply_add_rate, traffic_rates
 
         described, threads = machine(), bk.get_num_threads()
@@ -73,24 +68,24 @@ class CpuProducts:
         self.ceilings = {"bandwidth": fill, "peak": peak}
         self.machine = {**described, "device": described["processor"], "threads": threads}
 
-    def memory(self) -> int:
+    def memory(self):
         return available_memory()
 
-    def product(self, size: Size, rng: np.random.Generator) -> tuple[Call, Callable[[], bool]]:
+    def product(self, size, rng):
         host = [rng.standard_normal((n, n)).astype(np.float32) for n in size]
         a, b = map(self.module.asarray, host)
         side = size[0] * size[1]
         out = self.module.full((side, side), np.nan, np.float32)
         return partial(bk.kron, a, b, out=out), partial(compare, *host, lambda at: on_host(out[at]))
 
-    def seconds(self, call: Call) -> float:
+    def seconds(self, call):
         return statistics.median(in_turn({"": call}, REPEATS, MIN_SECONDS)[""])
 
 
 class CudaProducts(CpuProducts):
     """Products in a device's memory."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         import cupy
 
         self.module, self.machine = cupy, machine("cuda")
@@ -99,17 +94,17 @@ class CudaProducts(CpuProducts):
         fill = partial(array.data.memset_async, 0, array.nbytes)
         self.ceilings = {"bandwidth": FILL_BYTES / self.seconds(fill), "peak": DEVICE_PEAK}
 
-    def memory(self) -> int:
+    def memory(self):
         self.module.get_default_memory_pool().free_all_blocks()
         return int(self.module.cuda.runtime.memGetInfo()[0])
 
-    def seconds(self, call: Call) -> float:
+    def seconds(self, call):
         from benchmarks.core.device_timing import timed
 
         return 1e-6 * timed([call])
 
 
-def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:
+def compare(a, b, row_of):
     side = len(a) * len(b)
     return all(
         np.array_equal(row_of(at), np.multiply.outer(a[at // len(b)], b[at % len(b)]).ravel())
@@ -117,7 +112,7 @@ def compare(a: Any, b: Any, row_of: Callable[[int], Any]) -> bool:
     )
 
 
-def measure(products: Any, report: dict[str, Any], seconds: float) -> Iterator[str]:
+def measure(products, report, seconds):
     begun, rng = time.perf_counter(), np.random.default_rng(1)
     cells = report.setdefault("cells", {})
     for size in sizes():
@@ -133,12 +128,12 @@ def measure(products: Any, report: dict[str, Any], seconds: float) -> Iterator[s
         yield f"{text}: wrong result" if cells[name] is None else f"{text}: {cells[name]:.3g} s"
 
 
-def time_of(report: Mapping[str, Any], size: Size) -> float | None:
+def time_of(report, size):
     found = report["cells"].get("{} {}".format(*size))
     return None if found is None else float(found)
 
 
-def table(report: Mapping[str, Any]) -> Iterator[str]:
+def table(report):
     names = ["size", "% of bandwidth: K40", "ours", "seconds: K40", "ours", "GFLOP/s: K40"]
     yield head([*names, "ours", "TB/s"])
     for size in (*PUBLISHED, BEYOND):
@@ -153,7 +148,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         yield row([f"M = {size[0]}, N = {size[1]}", *pairs, ours[3]])
 
 
-def points(report: Mapping[str, Any], configuration: str) -> list[tuple[float, float]]:
+def points(report, configuration):
     found = []
     for size in CONFIGURATIONS[configuration]:
         seconds, flops = time_of(report, size), (size[0] * size[1]) ** 2
@@ -162,7 +157,7 @@ def points(report: Mapping[str, Any], configuration: str) -> list[tuple[float, f
     return found
 
 
-def draw(report: Mapping[str, Any], path: Path) -> None:
+def draw(report, path):
     pyplot = figures()
     roof = Roof(report["ceilings"]["bandwidth"] / 1e9, report["ceilings"]["peak"] / 1e9)
     figure, axes = pyplot.subplots(1, 2, figsize=(10.5, 4.2))
@@ -185,10 +180,10 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = parser_of(__doc__, "device", "json", "plot", "seconds", device=None, seconds=300.0)
     options = parser.parse_args(arguments)
-    report: dict[str, Any] = {"cells": {}}
+    report = {"cells": {}}
     if options.device is None:
         report |= earlier(options.json, {})
     else:

@@ -4,15 +4,12 @@ The paper's program for SKIP runs SKI unchanged: the row of SKIP has the times o
 SKI behind a neural network. What LOVE is for, predictions with variances, is a second table.
 """
 
-import argparse
 import math
 import statistics
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
 
 import gpytorch
 import torch
@@ -25,7 +22,6 @@ from benchmarks.gaussian_processes import (
     CASES,
     QUICK,
     WAYS,
-    Case,
     Training,
     add_dtypes_and_epochs,
     measure,
@@ -50,7 +46,7 @@ ORDER = [
 class Prediction:
     """A model with what it keeps for predictions, in one of the ways."""
 
-    def __init__(self, case: Case, way: str, options: argparse.Namespace, dtype: Any) -> None:
+    def __init__(self, case, way, options, dtype):
         training = Training(case, "LOVE", way, options, dtype)
         self.model, self.context, self.device = training.model, training.context, options.device
         count = max(1, min(TESTED, case.points - len(training.x)))
@@ -61,7 +57,7 @@ class Prediction:
         ]
         self.fix_grid([training.x, *self.points])
 
-    def fix_grid(self, points: Sequence[Any]) -> None:
+    def fix_grid(self, points):
         """Give the kernel one grid for all points.
 
         A kernel without given bounds chooses grids anew within a prediction, and GPyTorch then
@@ -83,11 +79,11 @@ class Prediction:
         kernel.has_initialized_grid.fill_(True)
         kernel.grid_is_dynamic = False
 
-    def forget(self) -> None:
+    def forget(self):
         self.model.train()
         self.model.eval()
 
-    def predict(self, points: Any) -> tuple[float, tuple[Any, Any]]:
+    def predict(self, points):
         torch.manual_seed(4)
         synchronize(self.device)
         began = time.perf_counter()
@@ -98,7 +94,7 @@ class Prediction:
         return time.perf_counter() - began, result
 
 
-def peak_bytes(device: str) -> int | None:
+def peak_bytes(device):
     """The most memory that torch has had on the device, with that of CuPy's pool; None on a CPU."""
     if device != "cuda":
         return None
@@ -107,7 +103,7 @@ def peak_bytes(device: str) -> int | None:
     return int(torch.cuda.max_memory_allocated()) + int(pool)
 
 
-def free(device: str) -> None:
+def free(device):
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -115,13 +111,13 @@ def free(device: str) -> None:
             sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
 
 
-def kept_elements(case: Case, trained: int) -> int:
+def kept_elements(case, trained):
     """Elements that GPyTorch keeps on the grid and in windows, of the larger of both."""
     columns = trained if trained <= 800 else 100  # Cholesky's method, or Lanczos's
     return max(case.size**case.dimensions * columns, trained * 4**case.dimensions)
 
 
-def _times(made: Prediction) -> tuple[dict[str, Any], tuple[Any, Any], float]:
+def _times(made):
     first = []
     for _ in range(ROUNDS):
         made.forget()
@@ -138,7 +134,7 @@ def _times(made: Prediction) -> tuple[dict[str, Any], tuple[Any, Any], float]:
     return times, result, float(made.model.covar_module.outputscale)
 
 
-def differences(found: Sequence[Any], expected: Sequence[Any], prior: float) -> dict[str, float]:
+def differences(found, expected, prior):
     """How far means and variances are from the expected ones; ``prior``: the variance without data.
 
     Means by the range of those expected; deviations by the one without data: a variance is a
@@ -153,11 +149,9 @@ def differences(found: Sequence[Any], expected: Sequence[Any], prior: float) -> 
     }
 
 
-def predictions(
-    case: Case, trained: int, dtype: str, options: argparse.Namespace
-) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    results: dict[str, Any] = {}
+def predictions(case, trained, dtype, options):
+    found = {}
+    results = {}
     prior = 1.0
     for way in PREDICTED:
         elements = kept_elements(case, trained)
@@ -176,9 +170,7 @@ def predictions(
     return found
 
 
-def measure_missing(
-    report: dict[str, Any], chosen: Mapping[str, Case], options: argparse.Namespace
-) -> Iterator[str]:
+def measure_missing(report, chosen, options):
     begun = time.perf_counter()
     for name, model, dtype in product(chosen, MODELS, options.dtypes):
         key, case = f"{name} {model} {dtype}", chosen[name]
@@ -198,11 +190,11 @@ def measure_missing(
         yield f"{key}: {taken:.0f} s; {'; '.join(cell['remarks'])}"
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value, digits=3):
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
 
 
-def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
+def steps_table(report, dtype, names):
     columns = ["data set, grid", "points", "model", *(f"{way}, ms" for way in WAYS)]
     yield head([*columns, "published factor", "product", "bound", "interpolated"])
     for name, model in product(names, ("SKI", "SKIP", "LOVE")):
@@ -217,7 +209,7 @@ def steps_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> 
         yield row([name, cell["trained"], model, *numbers])
 
 
-def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str]) -> Iterator[str]:
+def predictions_table(report, dtype, names):
     columns = ["data set, grid", "points"]
     columns += [f"{way}: {what}" for what in ("first, ms", "next, ms", "MiB") for way in PREDICTED]
     yield head([*columns, "difference of the mean", "of the deviation"])
@@ -235,7 +227,7 @@ def predictions_table(report: Mapping[str, Any], dtype: str, names: Sequence[str
         yield row([*texts, *(number(apart.get(what), 2) for what in ("mean", "deviation"))])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = parser_of(__doc__, "device", "json", "quick", "seconds", device=None, seconds=240.0)
     parser.add_argument("--cases", nargs="+", choices=ORDER, default=ORDER)
     add_dtypes_and_epochs(parser, 5)
@@ -243,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = QUICK if options.quick else {name: CASES[name] for name in options.cases}
     here = machine(options.device) if options.device else {}
     kept = earlier(options.json, here, *(("device", "processor") if here else ()))
-    report: dict[str, Any] = {"cells": {}, **kept}
+    report = {"cells": {}, **kept}
     if options.device:
         report |= {"machine": here, "device": here.get("device", here.get("processor"))}
         with warnings.catch_warnings():

@@ -5,15 +5,11 @@ A gain is the median of (time of the others / time) over the patterns in which i
 
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.core.tables import head, row
 from benchmarks.core.timing import OURS
 from benchmarks.papers.options import run
-from benchmarks.papers.results import BASELINES, GENERIC, SPECIALISED, Cell, least
-
-Times = dict[str, float]  # of one pattern, by contender
-
+from benchmarks.papers.results import BASELINES, GENERIC, SPECIALISED, least
 
 # The paper's table, a dtype, a layout ("": each contender has the better one of both), contenders,
 # the others that they are compared with by their least times, percent of the patterns, and gain.
@@ -29,25 +25,23 @@ CLAIMS = (
 )
 
 
-def gain(times: Times, faster: Sequence[str], slower: Sequence[str]) -> float | None:
+def gain(times, faster, slower):
     """The least time of the second ones over that of the first, None where one has none."""
     one = [times[name] for name in faster if name in times]
     other = [times[name] for name in slower if name in times]
     return min(other) / min(one) if one and other else None
 
 
-def outcome(
-    times: Iterable[Times], faster: Sequence[str], slower: Sequence[str]
-) -> tuple[int, int, float, float]:
+def outcome(times, faster, slower):
     """Patterns compared, and where it is faster; the median gain over these, and over all."""
     found = (gain(own, faster, slower) for own in times)
     gains = [one for one in found if one is not None]
     ahead = [one for one in gains if one > 1]
     medians = (statistics.median(own) if own else float("nan") for own in (ahead, gains))
-    return (len(gains), len(ahead), *medians)  # type: ignore[return-value]
+    return (len(gains), len(ahead), *medians)
 
 
-def table(cells: Sequence[Cell]) -> Iterator[str]:
+def table(cells):
     names = ["table", "dtype", "layout", "faster", "than", "patterns"]
     names += ["published %", "measured %", "published gain", "measured gain", "gain over all"]
     yield head(names)
@@ -61,7 +55,7 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
         yield row([*texts, count, f"{share:g}", measured[0], f"{gained:.2f}", *measured[1:]])
 
 
-def lost(cells: Iterable[Cell]) -> Iterator[str]:
+def lost(cells):
     found = []
     for cell in cells:
         others = {name: cell.seconds[name] for name in BASELINES if name in cell.seconds}
@@ -73,7 +67,7 @@ def lost(cells: Iterable[Cell]) -> Iterator[str]:
         yield f"{cell.pattern} {cell.dtype} {cell.layout}: {factor:.2f} × {best}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     cells = run(__doc__, arguments, table)
     behind = list(lost(cells))
     print(f"\nbehind a baseline in {len(behind)} of {len(cells)} cells\n")

@@ -3,30 +3,18 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 from benchmarks.core import options
 from benchmarks.core.records import default_processes
 from benchmarks.core.tables import words
-from benchmarks.papers.results import (
-    DTYPES,
-    NAMES,
-    Bench,
-    Cell,
-    DeviceLostError,
-    Results,
-    keys_of,
-    measure_missing,
-)
-from benchmarks.patterns import BATCH, Pattern, energy_patterns, fair_order, time_patterns
+from benchmarks.papers import results
+from benchmarks.patterns import BATCH, energy_patterns, fair_order, time_patterns
 
 DEVICE_LOST = 3  # the exit status: another process may go on
 
 
-def parse_part(text: str) -> tuple[int, int]:
+def parse_part(text):
     """(I, N) of "I/N"."""
     number, _, count = text.partition("/")
     with suppress(ValueError):
@@ -35,7 +23,7 @@ def parse_part(text: str) -> tuple[int, int]:
     raise argparse.ArgumentTypeError(f"{text!r} is no part; expected I/N, such as 2/5")
 
 
-def parser_of(text: str | None) -> argparse.ArgumentParser:
+def parser_of(text):
     parser = options.parser_of(text, "device", "json", "seconds", device=None, seconds=500.0)
     add = parser.add_argument
     add("--part", type=parse_part, default=(1, 1), help="I/N of the patterns")
@@ -47,14 +35,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def run(
-    text: str | None,
-    arguments: Sequence[str] | None,
-    lines: Callable[[Sequence[Cell]], Iterable[str]],
-    names: Sequence[str] = NAMES,
-    draw: Callable[[Sequence[Cell], Path], None] | None = None,
-    energy: bool = False,
-) -> list[Cell]:
+def run(text, arguments, lines, names=results.NAMES, draw=None, energy=False):
     """Measure what the file lacks, print the lines of a table, draw a picture; return the cells.
 
     ``text`` is the docstring of the command's module; of energies there are other patterns, in
@@ -64,40 +45,38 @@ def run(
     if draw is not None:
         parser.add_argument("--plot", **options.USUAL["plot"])
     given = parser.parse_args(arguments)
-    given.dtype = given.dtype or list(DTYPES[: 1 if energy else 2])
+    given.dtype = given.dtype or list(results.DTYPES[: 1 if energy else 2])
     patterns = energy_patterns() if energy else time_patterns()
-    results = measured_results(given, patterns, names, energy)
-    cells = [cell for cell in results.cells.values() if cell.batch == given.batch]
+    found = measured_results(given, patterns, names, energy)
+    cells = [cell for cell in found.cells.values() if cell.batch == given.batch]
     print("\n".join(lines(cells)))
     if draw is not None and given.plot:
         draw(cells, given.plot)
     return cells
 
 
-def measured_results(
-    given: Any, patterns: Sequence[Pattern], names: Sequence[str], energy: bool = False
-) -> Results:
+def measured_results(given, patterns, names, energy=False):
     begun = time.perf_counter()
     if given.device is None:
-        return Results(given.json)
-    bench = Bench()
+        return results.Results(given.json)
+    bench = results.Bench()
     if given.device == "cuda":
         from benchmarks.papers.cuda_bench import CudaBench
 
         bench = CudaBench(energy, given.commit, given.processes)
-    results = Results(given.json, bench.machine)
-    keys = keys_of(fair_order(patterns, given.part), given.batch, given.dtype)
+    found = results.Results(given.json, bench.machine)
+    keys = results.keys_of(fair_order(patterns, given.part), given.batch, given.dtype)
     if given.retry:
         for key in keys:
-            results.cell(key).failed.clear()
+            found.cell(key).failed.clear()
     seconds = given.seconds - (time.perf_counter() - begun)
     try:
-        for cell in measure_missing(bench, results, keys, names, energy, seconds):
+        for cell in results.measure_missing(bench, found, keys, names, energy, seconds):
             print(words(vars(cell)), flush=True)
-    except DeviceLostError as error:
+    except results.DeviceLostError as error:
         print(f"the device works no more: {error}", flush=True)
         sys.exit(DEVICE_LOST)
-    left = [key for key in keys if results.cell(key).lacks(names, energy)]
+    left = [key for key in keys if found.cell(key).lacks(names, energy)]
     taken = time.perf_counter() - begun
     print(f"\n{taken:.0f} s; {len(keys) - len(left)} of {len(keys)} cells are there")
-    return results
+    return found

@@ -1,17 +1,12 @@
 """The cells of a table, the file to which runs append, and how what it lacks is measured."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +15,7 @@ from benchmarks import kronecker_sparse as peers
 from benchmarks.core.checks import on_host
 from benchmarks.core.records import earlier, machine, save_text
 from benchmarks.core.tables import groups
-from benchmarks.core.timing import OURS, Call, seconds_of
+from benchmarks.core.timing import OURS, seconds_of
 from benchmarks.patterns import LAYOUTS, Pattern
 
 ALONE = "bmm, multiply alone"
@@ -41,7 +36,6 @@ DISTINCT = 97  # vectors of a batch that are not repeated ones
 REPEATS = 5  # of a call whose time is a median
 AHEAD = 256  # cells whose kernels are compiled at the same time
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
-Array = Any
 
 
 @dataclass
@@ -59,19 +53,17 @@ class Cell:
     commit: str = ""  # of the source that was measured last
 
     @property
-    def key(self) -> Key:
+    def key(self):
         return self.pattern, self.batch, self.dtype, self.layout
 
-    def lacks(self, names: Iterable[str], energy: bool) -> list[str]:
+    def lacks(self, names, energy):
         timed = set(self.seconds)
         if energy:
             timed &= {*self.joules, *(one.removesuffix(" energy") for one in self.failed)}
         return [name for name in names if name not in timed and name not in self.failed]
 
 
-def least(
-    cells: Iterable[Cell], dtype: str, layout: str = "", what: str = "seconds"
-) -> dict[Pattern, dict[str, float]]:
+def least(cells, dtype, layout="", what="seconds"):
     """The seconds, or joules, of each contender in a layout, or in the better one of both."""
     layouts, found = {layout} if layout else set(LAYOUTS), {}
     chosen = (one for one in cells if one.dtype == dtype and one.layout in layouts)
@@ -87,10 +79,10 @@ def least(
 class Results:
     """The cells of a file; ``device`` must be the one that all of them were measured on."""
 
-    def __init__(self, path: Path | None, machine: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, path, machine=None):
         self.path = path
         self.machine = dict(machine or {})
-        self.cells: dict[Key, Cell] = {}
+        self.cells = {}
         report = earlier(path, self.machine, *(("device",) if machine else ()))
         self.machine = {**report.get("machine", {}), **self.machine}
         for given in report.get("cells", ()):
@@ -98,10 +90,10 @@ class Results:
             cell = Cell(**{**known, "pattern": tuple(given["pattern"])})
             self.cells[cell.key] = cell
 
-    def cell(self, key: Key) -> Cell:
+    def cell(self, key):
         return self.cells.get(key) or Cell(*key)
 
-    def add(self, cell: Cell) -> None:
+    def add(self, cell):
         self.cells[cell.key] = cell
         if self.path is not None:
             cells = [vars(cell) for cell in self.cells.values()]
@@ -120,17 +112,16 @@ class Bench:
     ``module`` has the arrays; `cuda_bench.CudaBench` is a device.
     """
 
-    machine: Mapping[str, Any]
-    module: Any = np
+    module = np
 
-    def __init__(self) -> None:
+    def __init__(self):
         described = machine()
         self.machine = {**described, "device": described["processor"]}
 
-    def compile(self, keys: Sequence[Key]) -> None:
+    def compile(self, keys):
         """Compile what cells need, all together."""
 
-    def prepare(self, given: Problem) -> Mapping[str, Callable[[], Call]]:
+    def prepare(self, given):
         """Return what makes each contender: a function that returns its call."""
         pattern, batch, dtype, layout = given.key
         values, (a, _, c, d) = given.values, pattern
@@ -138,16 +129,16 @@ class Bench:
         if layout == "batch-last":
             x = np.ascontiguousarray(x.T)
         how = {"pattern": pattern, "batch": batch, "layout": layout}
-        data: Any = SimpleNamespace(**how, values=values, inputs=[x])
-        op = bk.KroneckerSparse(values, layout=layout)  # type: ignore[arg-type]
+        data = SimpleNamespace(**how, values=values, inputs=[x])
+        op = bk.KroneckerSparse(values, layout=layout)
 
-        def bsr() -> Call:
+        def bsr():
             _, matrix = peers.bsr_matrix(values)
             if matrix is None:
                 raise MemoryError("blocks with too many zeros")
             return peers.by_matrix(data, matrix)
 
-        def alone() -> Call:
+        def alone():
             blocks = np.ascontiguousarray(values.transpose(0, 3, 1, 2))
             if layout == "batch-last":
                 given = np.ascontiguousarray(x.reshape(a, c, d, batch).transpose(0, 2, 1, 3))
@@ -166,24 +157,24 @@ class Bench:
             ALONE: alone,
         }
 
-    def vectors(self, result: Any, given: Problem) -> Any:
+    def vectors(self, result, given):
         flat = result.reshape(given.shape)
         found = flat[given.sampled] if given.key[3] == "batch-first" else flat[:, given.sampled].T
         return np.asarray(found, np.float64)
 
-    def run(self, call: Call) -> Any:
+    def run(self, call):
         return call()
 
-    def once(self, call: Call) -> float:
+    def once(self, call):
         return seconds_of(call)
 
-    def repeated(self, call: Call) -> float:
+    def repeated(self, call):
         return statistics.median(self.once(call) for _ in range(REPEATS))
 
-    def watts(self, call: Call, seconds: float) -> float:
+    def watts(self, call, seconds):
         raise RuntimeError("not measured: the energy of a processor is not read")
 
-    def release(self) -> None:
+    def release(self):
         """Free what contenders took; `DeviceLostError` if the device works no more."""
 
 
@@ -192,37 +183,37 @@ class Problem:
     """What a cell multiplies, on the host, and some vectors of the right result."""
 
     key: Key
-    values: Array  # (a, b, c, d)
-    few: Array  # (at most `DISTINCT`, a c d): vectors that the batch repeats, one after another
-    chosen: Array  # those of the few whose results are compared
-    expected: Array  # their results in double precision, (len(chosen), a b d)
-    bound: Array  # the largest error that is right
+    values: object  # (a, b, c, d)
+    few: object  # (at most `DISTINCT`, a c d): vectors that the batch repeats, one after another
+    chosen: object  # those of the few whose results are compared
+    expected: object  # their results in double precision, (len(chosen), a b d)
+    bound: object  # the largest error that is right
 
     @property
-    def repeated(self) -> Array:
+    def repeated(self):
         """Which of the few vectors each vector of the batch is."""
         return np.arange(self.key[1]) % len(self.few)
 
     @property
-    def sampled(self) -> Array:
+    def sampled(self):
         """Vectors of the batch that are compared: the chosen ones, first to last in the batch."""
         turns = (self.key[1] - 1 - self.chosen) // len(self.few)
         shares = np.arange(len(self.chosen)) / max(1, len(self.chosen) - 1)
         return self.chosen + len(self.few) * (turns * shares).astype(int)
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self):
         (a, b, _, d), batch, _, layout = self.key
         return (batch, a * b * d) if layout == "batch-first" else (a * b * d, batch)
 
 
-def problem(key: Key, module: Any = np) -> Problem:
+def problem(key, module=np):
     """Values uniform in ±1/√c and normal vectors, as in the paper; both layouts have the same."""
     return replace(_drawn(*key[:3], module), key=key)
 
 
 @lru_cache(maxsize=1)  # the layouts of a pattern and dtype follow each other
-def _drawn(pattern: Pattern, batch: int, dtype: str, module: Any) -> Problem:
+def _drawn(pattern, batch, dtype, module):
     a, _, c, d = pattern
     rng = np.random.default_rng([*pattern, batch])
     values = (2 * rng.random(pattern, np.float32) - 1) / np.float32(math.sqrt(c))
@@ -240,7 +231,7 @@ def _drawn(pattern: Pattern, batch: int, dtype: str, module: Any) -> Problem:
     return Problem(key, values, few, chosen, *map(on_host, (expected, bound)))
 
 
-def product(module: Any, vectors: Array, values: Array) -> Array:
+def product(module, vectors, values):
     """The right result (n, a b d) of vectors (n, a c d), in double precision."""
     a, b, c, d = values.shape
     blocks = vectors.astype(np.float64).reshape(-1, a, c, d).transpose(1, 3, 0, 2)
@@ -250,15 +241,11 @@ def product(module: Any, vectors: Array, values: Array) -> Array:
     return sums.reshape(a, d, n, b).transpose(2, 0, 3, 1).reshape(n, -1)
 
 
-def keys_of(
-    patterns: Sequence[Pattern], batch: int, dtypes: Sequence[str], layouts: Sequence[str] = LAYOUTS
-) -> list[Key]:
+def keys_of(patterns, batch, dtypes, layouts=LAYOUTS):
     return [(p, batch, dtype, layout) for p in patterns for dtype in dtypes for layout in layouts]
 
 
-def measure_contender(
-    bench: Bench, cell: Cell, given: Any, makers: Any, name: str, energy: bool
-) -> None:
+def measure_contender(bench, cell, given, makers, name, energy):
     if name in cell.stopped_early:  # in an earlier run
         cell.stopped_early.remove(name)
     call = makers[name]()
@@ -285,11 +272,11 @@ def measure_contender(
             cell.failed[f"{name} energy"] = text_of(error)
 
 
-def text_of(error: Exception) -> str:
+def text_of(error):
     return f"{type(error).__name__}: {error}"[:160]
 
 
-def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -> None:
+def measure_cell(bench, cell, names, energy):
     given = makers = None
     try:
         given = problem(cell.key, bench.module)
@@ -308,14 +295,8 @@ def measure_cell(bench: Bench, cell: Cell, names: Sequence[str], energy: bool) -
 
 
 def measure_missing(
-    bench: Bench,
-    results: Results,
-    keys: Sequence[Key],
-    names: Sequence[str],
-    energy: bool = False,
-    seconds: float = 500.0,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[Cell]:
+    bench, results, keys, names, energy=False, seconds=500.0, clock=time.perf_counter
+):
     """Measure what cells lack, one after another, until the time is over; yield each when done."""
     end = clock() + seconds
     left = [key for key in keys if results.cell(key).lacks(names, energy)]

@@ -5,20 +5,18 @@ The multiply alone works on vectors that are permuted already.
 
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from benchmarks.core.plots import boxes
 from benchmarks.core.tables import head, row
 from benchmarks.papers.options import run
-from benchmarks.papers.results import ALONE, DTYPES, Cell
+from benchmarks.papers.results import ALONE, DTYPES
 from benchmarks.patterns import LAYOUTS, ratio
 
 PUBLISHED = 45  # percent, the most of figure 4
 
 
-def shares(cells: Iterable[Cell], dtype: str, layout: str) -> dict[float, list[float]]:
-    found: dict[float, list[float]] = {}
+def shares(cells, dtype, layout):
+    found = {}
     for cell in cells:
         if (cell.dtype, cell.layout) != (dtype, layout) or not {"bmm", ALONE} <= set(cell.seconds):
             continue
@@ -29,14 +27,14 @@ def shares(cells: Iterable[Cell], dtype: str, layout: str) -> dict[float, list[f
     return found
 
 
-def panels(cells: Sequence[Cell]) -> dict[str, dict[float, list[float]]]:
+def panels(cells):
     found = {
         f"{dtype}, {layout}": shares(cells, dtype, layout) for dtype in DTYPES for layout in LAYOUTS
     }
     return {title: own for title, own in found.items() if own}
 
 
-def table(cells: Sequence[Cell]) -> Iterator[str]:
+def table(cells):
     found = panels(cells)
     keys = sorted({key for own in found.values() for key in own})
     yield head(["(b+c)/(bc)", "patterns", *(f"{title}: median %" for title in found)])
@@ -48,11 +46,11 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
     yield row([f"largest (published: up to {PUBLISHED})", "", *largest])
 
 
-def draw(cells: Sequence[Cell], path: Path) -> None:
+def draw(cells, path):
     boxes(path, panels(cells), "(b+c)/(bc)", "% of bmm's time", PUBLISHED)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     run(__doc__, arguments, table, ("bmm", ALONE), draw)
     return 0
 

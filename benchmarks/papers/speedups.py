@@ -7,23 +7,19 @@ batch-first over those in batch-last. But for the last, each contender has its b
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from benchmarks.core.plots import draw_boxes, figures, grouped, logarithmic, save_figure
 from benchmarks.core.tables import groups, head, row
 from benchmarks.core.timing import OURS
-from benchmarks.papers.kronecker_sparse import Times, gain
+from benchmarks.papers.kronecker_sparse import gain
 from benchmarks.papers.options import run
-from benchmarks.papers.results import BASELINES, DTYPES, GENERIC, SPECIALISED, Cell, least
-from benchmarks.patterns import LAYOUTS, Pattern, ratio
-
-Groups = dict[float, list[float]]
+from benchmarks.papers.results import BASELINES, DTYPES, GENERIC, SPECIALISED, least
+from benchmarks.patterns import LAYOUTS, ratio
 
 
-def gains_by_ratio(times: Mapping[Pattern, Times]) -> Groups:
+def gains_by_ratio(times):
     """Our gains over the specialised baselines, where these or ours are the fastest."""
-    found: Groups = {}
+    found = {}
     for pattern, own in times.items():
         generic = gain(own, (OURS, *SPECIALISED), GENERIC)
         ours = gain(own, (OURS,), SPECIALISED)
@@ -32,10 +28,8 @@ def gains_by_ratio(times: Mapping[Pattern, Times]) -> Groups:
     return found
 
 
-def gains_by_size(
-    times: Mapping[Pattern, Times], faster: Sequence[str], slower: Sequence[str]
-) -> Groups:
-    found: Groups = {}
+def gains_by_size(times, faster, slower):
+    found = {}
     for pattern, own in times.items():
         a, b, c, d = pattern
         one = gain(own, faster, slower)
@@ -44,9 +38,9 @@ def gains_by_size(
     return found
 
 
-def layout_ratios(cells: Iterable[Cell], dtype: str) -> dict[str, list[float]]:
+def layout_ratios(cells, dtype):
     own = [cell for cell in cells if cell.dtype == dtype]
-    found: dict[str, list[float]] = {}
+    found = {}
     for both in groups(own, lambda cell: cell.pattern).values():
         times = {cell.layout: cell.seconds for cell in both}
         first, last = (times.get(layout, {}) for layout in LAYOUTS)
@@ -55,15 +49,15 @@ def layout_ratios(cells: Iterable[Cell], dtype: str) -> dict[str, list[float]]:
     return {name: found[name] for name in (OURS, *BASELINES) if name in found}
 
 
-def by_decade(sizes: Groups) -> Groups:
-    found: Groups = {}
+def by_decade(sizes):
+    found = {}
     for size, own in sizes.items():
         found.setdefault(10.0 ** math.floor(math.log10(size)), []).extend(own)
     return found
 
 
-def all_gains(cells: Sequence[Cell]) -> dict[str, dict[str, Groups]]:
-    found: dict[str, dict[str, Groups]] = {}
+def all_gains(cells):
+    found = {}
     for dtype in DTYPES:
         times = least(cells, dtype)
         if times:
@@ -75,7 +69,7 @@ def all_gains(cells: Sequence[Cell]) -> dict[str, dict[str, Groups]]:
     return found
 
 
-def _gain_table(columns: Mapping[str, Groups], first: str, form: str) -> Iterator[str]:
+def _gain_table(columns, first, form):
     keys = sorted({key for own in columns.values() for key in own})
     titles = [
         text for title in columns for text in (f"{title}: patterns", "median gain", "ahead in %")
@@ -91,10 +85,10 @@ def _gain_table(columns: Mapping[str, Groups], first: str, form: str) -> Iterato
         yield row([label, *texts])
 
 
-def tables(cells: Sequence[Cell]) -> Iterator[str]:
+def tables(cells):
     found = all_gains(cells)
 
-    def columns(name: str) -> dict[str, Groups]:
+    def columns(name):
         return {dtype: own[name] for dtype, own in found.items()}
 
     yield "Figures 6 and 13, ours over min(bmm, einsum, bsr):\n"
@@ -114,7 +108,7 @@ def tables(cells: Sequence[Cell]) -> Iterator[str]:
             yield row([dtype, name, len(own), *numbers])
 
 
-def draw(cells: Sequence[Cell], path: Path) -> None:
+def draw(cells, path):
     pyplot = figures()
     found = all_gains(cells)
     figure, axes = pyplot.subplots(
@@ -147,7 +141,7 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
     pyplot.close(figure)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     run(__doc__, arguments, tables, draw=draw)
     return 0
 

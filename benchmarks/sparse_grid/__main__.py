@@ -4,11 +4,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,16 +14,16 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.plots import figures
 from benchmarks.core.records import machine, processors, recorded, save
 from benchmarks.core.tables import machine_lines
-from benchmarks.core.timing import Call, in_turn
+from benchmarks.core.timing import in_turn
 from benchmarks.sparse_grid import memory
 from benchmarks.sparse_grid.asgard import Asgard, asgards, disagreement, ours
-from benchmarks.sparse_grid.cases import CASES, GROWTH, QUICK, Case
+from benchmarks.sparse_grid.cases import CASES, GROWTH, QUICK
 
 GOAL = 6.0  # times ASGarD's speed
 TURN = 0.02  # seconds that a turn should take
 
 
-def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw_growth(records, path):
     pyplot = figures()
     figure, (above, below) = pyplot.subplots(
         2, 1, figsize=(6.4, 6.4), sharex=True, layout="constrained"
@@ -53,9 +50,7 @@ def draw_growth(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     pyplot.close(figure)
 
 
-def measure_case(
-    case: Case, asgard: Asgard | None, threads: Sequence[int], rounds: int
-) -> dict[str, Any]:
+def measure_case(case, asgard, threads, rounds):
     problem = case.problem
     theirs = None if asgard is None else asgard.problem(case, problem.stepper.dt)
     record = {**asdict(case), "label": case.label, "unknowns": problem.unknowns}
@@ -74,9 +69,9 @@ def measure_case(
     return record
 
 
-def compared(own: Call, other: Call | None, rounds: int) -> dict[str, Any]:
+def compared(own, other, rounds):
     calls = {"batchkron": own} if other is None else {"batchkron": own, "ASGarD": other}
-    found: dict[str, Any] = {"ASGarD": None, "ratio": None}
+    found = {"ASGarD": None, "ratio": None}
     for name, times in in_turn(calls, rounds, TURN).items():
         middle = statistics.median(times)
         found[name] = {"least": min(times), "median": middle, "turns": len(times)}
@@ -85,9 +80,7 @@ def compared(own: Call, other: Call | None, rounds: int) -> dict[str, Any]:
     return found
 
 
-def measure_growth(
-    cases: Sequence[Case], threads: Sequence[int], rounds: int
-) -> Iterator[dict[str, Any]]:
+def measure_growth(cases, threads, rounds):
     for case in cases:
         bk.set_num_threads(1)
         problem = case.discretized()
@@ -107,17 +100,17 @@ def measure_growth(
         yield {**asdict(case), **counted, "products": products, "setup": setup}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     usual = "asgard", "quick", "threads", "rounds", "json", "plot"
     parser = parser_of(__doc__, *usual, threads=sorted({1, processors()}))
     parser.add_argument("--skip", choices=["memory", "growth"], action="append", default=[])
     options = parser.parse_args(arguments)
     asgard, peers = Asgard(options.asgard).found()
     threads, rounds = options.threads, options.rounds or (3 if options.quick else 15)
-    record: dict[str, Any] = {"machine": machine(**peers), "rounds": rounds, "growth": []}
+    record = {"machine": machine(**peers), "rounds": rounds, "growth": []}
     print(machine_lines(record["machine"]))
 
-    def cases() -> Iterator[dict[str, Any]]:
+    def cases():
         for case in QUICK if options.quick else CASES:
             found = measure_case(case, asgard, threads, rounds)
             if "memory" not in options.skip:

@@ -1,7 +1,5 @@
 """ASGarD by a small driver that is compiled against its build; what is timed, and found right."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil
@@ -9,15 +7,10 @@ import subprocess
 from ctypes import POINTER, c_char_p, c_double, c_int, c_long, c_void_p
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from batchkron.problems import Problem
 from batchkron.solvers.steppers.ssp_rk3 import SspRk3
-from benchmarks.core.timing import Call
-from benchmarks.sparse_grid.cases import Case
 
 DRIVER = Path(__file__).with_name("asgard_driver.cpp")
 LIBRARY = "libasgard.so"
@@ -28,17 +21,17 @@ CHECKED_STEPS = 3
 class Asgard:
     """The build of one version, in the folder where CMake has built it."""
 
-    def __init__(self, build: Path | None) -> None:
+    def __init__(self, build):
         self.build = None if build is None else build.resolve()
 
-    def found(self) -> tuple[Asgard | None, dict[str, Any]]:
+    def found(self):
         """Return itself, if it can be measured, and what a file says of the peers."""
         missing = self.missing()
         if missing is None:
             return self, {"peers": {"ASGarD": self.version}, "missing_peers": {}}
         return None, {"peers": {}, "missing_peers": {"ASGarD": missing}}
 
-    def missing(self) -> str | None:
+    def missing(self):
         if self.build is None:
             return "no --asgard BUILD"
         if not (self.build / LIBRARY).exists():
@@ -50,7 +43,7 @@ class Asgard:
         return None
 
     @cached_property
-    def settings(self) -> dict[str, str]:
+    def settings(self):
         assert self.build is not None
         found = {}
         for line in (self.build / "CMakeCache.txt").read_text().splitlines():
@@ -60,14 +53,14 @@ class Asgard:
         return found
 
     @property
-    def version(self) -> str:
+    def version(self):
         settings = self.settings
         flags = " ".join((settings["CMAKE_CXX_FLAGS"], settings["CMAKE_CXX_FLAGS_RELEASE"]))
         openmp = settings.get("ASGARD_USE_OPENMP", "OFF")
         return f"{settings['CMAKE_PROJECT_VERSION']} ({flags.strip()}, OpenMP {openmp})"
 
     @cached_property
-    def library(self) -> ctypes.CDLL:
+    def library(self):
         assert self.build is not None
         target = self.build / "batchkron_driver.so"
         newest = max(DRIVER.stat().st_mtime, (self.build / LIBRARY).stat().st_mtime)
@@ -91,7 +84,7 @@ class Asgard:
         library.advance.argtypes = [c_void_p, c_long]
         return library
 
-    def _compile(self, target: Path) -> None:
+    def _compile(self, target):
         assert self.build is not None
         settings = self.settings
         compiler = settings.get("CMAKE_CXX_COMPILER") or shutil.which("g++") or "c++"
@@ -103,10 +96,10 @@ class Asgard:
         subprocess.run(command, check=True, capture_output=True, text=True)
         os.replace(f"{target}.partly", target)
 
-    def problem(self, case: Case, dt: float) -> AsgardProblem:
+    def problem(self, case, dt):
         box, dims = case.box, len(case.box.numbers)
 
-        def doubles(values: tuple[float, ...]) -> ctypes.Array[c_double]:
+        def doubles(values):
             return (c_double * dims)(*values)
 
         handle = self.library.make_problem(
@@ -116,7 +109,7 @@ class Asgard:
         )
         return AsgardProblem(self.library, handle, case.label)
 
-    def example(self, name: str, words: str, *numbers: float) -> AsgardProblem:
+    def example(self, name, words, *numbers):
         """A problem of the driver, by ASGarD's options and its numbers.
 
         "diffusion": the heat equation on the unit square by Crank-Nicolson, with its step;
@@ -129,40 +122,40 @@ class Asgard:
 class AsgardProblem:
     """One problem of ASGarD's."""
 
-    def __init__(self, library: ctypes.CDLL, handle: int | None, label: str) -> None:
+    def __init__(self, library, handle, label):
         if not handle:
             raise ValueError(f"ASGarD refuses {label}")
         self._library, self._handle = library, handle
         self.unknowns = int(library.unknowns(handle))
 
-    def close(self) -> None:
+    def close(self):
         self._library.free_problem(self._handle)
 
-    def _vector(self, name: str) -> NDArray[np.float64]:
+    def _vector(self, name):
         pointer = getattr(self._library, name)(self._handle)
         return np.ctypeslib.as_array(pointer, (self.unknowns,))
 
     @property
-    def argument(self) -> NDArray[np.float64]:
+    def argument(self):
         """What the right-hand side is taken of; may be written to."""
         return self._vector("argument")
 
     @property
-    def result(self) -> NDArray[np.float64]:
+    def result(self):
         return self._vector("result")
 
     @property
-    def state(self) -> NDArray[np.float64]:
+    def state(self):
         return self._vector("state").copy()
 
-    def right_hand_side(self, t: float) -> None:
+    def right_hand_side(self, t):
         self._library.right_hand_side(self._handle, t)
 
-    def advance(self, steps: int) -> None:
+    def advance(self, steps):
         self._library.advance(self._handle, steps)
 
 
-def ours(problem: Problem) -> dict[str, Call]:
+def ours(problem):
     u = np.array(problem.exact_coefficients(TIME))
     out, state = np.empty_like(u), u.copy()
     stepper = SspRk3(problem, problem.stepper.dt)
@@ -173,14 +166,14 @@ def ours(problem: Problem) -> dict[str, Call]:
     }
 
 
-def asgards(problem: AsgardProblem) -> dict[str, Call]:
+def asgards(problem):
     return {
         "right-hand side": lambda: problem.right_hand_side(TIME),
         "step": lambda: problem.advance(1),
     }
 
 
-def disagreement(case: Case, theirs: AsgardProblem) -> str | None:
+def disagreement(case, theirs):
     """Return what is not the same problem, or None: bases are orthonormal, norms are the same."""
     problem = case.problem
     if theirs.unknowns != problem.unknowns:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from batchkron.problems import Problem, gallery
+from batchkron.problems import gallery
 
 PI = math.pi
 
@@ -41,18 +41,18 @@ class Case:
     degree: int
 
     @property
-    def label(self) -> str:
+    def label(self):
         return f"{self.name}, level {self.level}, degree {self.degree}"
 
     @property
-    def box(self) -> Box:
+    def box(self):
         return BOXES[self.name]
 
     @cached_property
-    def problem(self) -> Problem:
+    def problem(self):
         return self.discretized()
 
-    def discretized(self) -> Problem:
+    def discretized(self):
         return gallery.make(self.name, self.level, self.degree)
 
 

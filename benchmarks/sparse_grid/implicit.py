@@ -4,15 +4,13 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import batchkron as bk
-from batchkron.problems import Problem, gallery
+from batchkron.problems import gallery
 from batchkron.solvers.steppers.crank_nicolson import CrankNicolson
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import machine, recorded, save
@@ -39,15 +37,12 @@ DIRECT = "-sv direct"
 class Run(NamedTuple):
     """All steps of one run: the state at the end, seconds before the first, and of each step."""
 
-    state: NDArray[Any]
+    state: object
     setup: float
     steps: list[float]
 
 
-Steps = Callable[[float], Run]  # takes all steps with a tolerance
-
-
-def timed(setup: Callable[[], Any], step: Callable[[Any, int], object]) -> tuple[Any, Any, Any]:
+def timed(setup, step):
     """Return what was set up, the seconds of that, and those of each step."""
     start = time.perf_counter()
     made = setup()
@@ -58,14 +53,14 @@ def timed(setup: Callable[[], Any], step: Callable[[Any, int], object]) -> tuple
     return made, marks[0] - start, np.diff(marks).tolist()
 
 
-def our_run(problem: Problem, preconditioner: str, solver: str, dt: float, rtol: float) -> Run:
+def our_run(problem, preconditioner, solver, dt, rtol):
     u = np.array(problem.initial)
     options = {"name": solver, "rtol": rtol}
 
-    def setup() -> CrankNicolson:
+    def setup():
         return CrankNicolson(problem, dt, preconditioner=preconditioner, solver=options)
 
-    def step(stepper: CrankNicolson, number: int) -> None:
+    def step(stepper, number):
         failed = stepper.step(u, number * dt, (number + 1) * dt)
         if failed is not None:
             raise RuntimeError(f"{solver} with {preconditioner}: {failed.status.advice}")
@@ -74,7 +69,7 @@ def our_run(problem: Problem, preconditioner: str, solver: str, dt: float, rtol:
     return Run(u, *times)
 
 
-def asgard_run(asgard: Asgard, level: int, solver: str, dt: float, tolerance: float) -> Run:
+def asgard_run(asgard, level, solver, dt, tolerance):
     """Take ASGarD's steps; its tolerance is absolute, of the preconditioned residual."""
     words = solver if solver == DIRECT else f"{solver} -ist {tolerance:g}"
     words = f"-l {level} -d {DEGREE} {words}"
@@ -85,7 +80,7 @@ def asgard_run(asgard: Asgard, level: int, solver: str, dt: float, tolerance: fl
     return Run(state, *times)
 
 
-def same_equation(problem: Problem, asgard: Asgard, level: int) -> str | None:
+def same_equation(problem, asgard, level):
     """Return what is not the same problem, or None: the norms after a few short steps."""
     short = 1e-3 * DT  # the rules for the data in time differ by its square
     own = our_run(problem, "auto", "gmres", short, EXACT).state
@@ -98,7 +93,7 @@ def same_equation(problem: Problem, asgard: Asgard, level: int) -> str | None:
     return None
 
 
-def loosest(name: str, run: Steps) -> tuple[float, float]:
+def loosest(name, run):
     exact = run(EXACT).state
     error = np.inf
     for tolerance in TOLERANCES:
@@ -109,9 +104,9 @@ def loosest(name: str, run: Steps) -> tuple[float, float]:
     raise RuntimeError(f"{name} does not reach an error of {ERROR:g}: {error:.1e}")
 
 
-def measure(contenders: dict[str, Steps], rounds: int) -> Iterator[dict[str, Any]]:
+def measure(contenders, rounds):
     found = {name: loosest(name, run) for name, run in contenders.items()}
-    runs: dict[str, list[Run]] = {name: [] for name in contenders}
+    runs = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
@@ -125,12 +120,12 @@ def measure(contenders: dict[str, Steps], rounds: int) -> Iterator[dict[str, Any
         yield {**record, "least_step": min(steps), "first_step": first}
 
 
-def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) -> dict[str, Any]:
+def measure_level(level, asgard, rounds, direct):
     problem = gallery.make("diffusion-2d", level, DEGREE)
-    record: dict[str, Any] = {"level": level, "unknowns": problem.unknowns}
+    record = {"level": level, "unknowns": problem.unknowns}
     record["wrong"] = None if asgard is None else same_equation(problem, asgard, level)
     words = (*ASGARDS, *([DIRECT] if direct else [])) if asgard else ()
-    made: dict[str, dict[str, Steps]] = {
+    made = {
         "batchkron": {f"{s}, {name}": partial(our_run, problem, name, s, DT) for name, s in OURS},
         "ASGarD": {one: partial(asgard_run, asgard, level, one, DT) for one in words},
     }
@@ -145,7 +140,7 @@ def measure_level(level: int, asgard: Asgard | None, rounds: int, direct: bool) 
     return record
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = parser_of(__doc__, "asgard", "rounds", "json", rounds=3)
     parser.add_argument("--levels", type=counts, default=[7, 8], help="such as 7,8")
     parser.add_argument("--direct", action="store_true", help="ASGarD's direct solver, too")
@@ -155,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asgard is not None:
         asgard.library.set_threads(1)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
-    record: dict[str, Any] = {"machine": machine(**peers), "rounds": options.rounds}
+    record = {"machine": machine(**peers), "rounds": options.rounds}
     record |= {"blas_threads": threads, "dt": DT, "steps": STEPS, "error": ERROR, "levels": []}
     print(machine_lines(record["machine"]))
     for level in options.levels:

@@ -17,19 +17,19 @@ from benchmarks.sparse_grid.cases import Case
 STEPS = 3
 
 
-def peak() -> int:
+def peak():
     """Bytes that the process had at most so far; getrusage would count what its parent had."""
     return bytes_in("/proc/self/status", "VmHWM")
 
 
-def run(case: Case, build: Path | None) -> None:
+def run(case, build):
     made = ours(case.problem) if build is None else asgards(Asgard(build).problem(case, 1e-6))
     for call in made.values():
         for _ in range(STEPS):
             call()
 
 
-def measure(case: Case, build: Path | None) -> tuple[int, int]:
+def measure(case, build):
     words = ["asgard" if build else "batchkron", case.name, str(case.level), str(case.degree)]
     command = [sys.executable, "-m", "benchmarks.sparse_grid.memory", *words]
     command += [str(build)] if build else []
@@ -38,7 +38,7 @@ def measure(case: Case, build: Path | None) -> tuple[int, int]:
     return loaded, maximum
 
 
-def main() -> None:
+def main():
     _, name, level, degree, *build = sys.argv[1:]
     bk.set_num_threads(1)
     folder = Path(build[0]) if build else None

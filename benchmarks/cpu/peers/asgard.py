@@ -7,14 +7,13 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
 from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.core.timing import Contender, Result, absent
-from benchmarks.cpu.contenders import BatchData, Peer
+from benchmarks.core.timing import Contender, absent
+from benchmarks.cpu.contenders import Peer
 
 DRIVER = Path(__file__).with_name("asgard_driver.cpp")
 KERNEL = Path("src/device/asgard_spkronmult_cpu.cpp")
@@ -32,10 +31,10 @@ class Asgard(Peer):
 
     name = "ASGarD"
 
-    def __init__(self, source: Path | None) -> None:
+    def __init__(self, source):
         self.source = source
 
-    def missing(self) -> str | None:
+    def missing(self):
         if self.source is None:
             return "no --asgard PATH"
         if not (self.source / KERNEL).is_file():
@@ -46,13 +45,13 @@ class Asgard(Peer):
             return f"does not compile: {getattr(error, 'stderr', '') or error}"[:200]
         return None
 
-    def version(self) -> str:
+    def version(self):
         """The name of the source folder, which holds it."""
         assert self.source is not None
         return self.source.resolve().name
 
     @cached_property
-    def library(self) -> ctypes.CDLL:
+    def library(self):
         """The kernel and the driver, compiled when the driver is newer (about a minute)."""
         assert self.source is not None
         source = self.source.resolve()
@@ -72,7 +71,7 @@ class Asgard(Peer):
             partly.rename(library)
         return ctypes.CDLL(str(library))
 
-    def batch(self, data: BatchData) -> Iterable[Contender | Result]:
+    def batch(self, data):
         """The list as rows of a sparse matrix of products; its matrices are column-major."""
         shape = data.shape
         if shape.modes > 6:

@@ -1,15 +1,12 @@
 """FastKron's library for x86, through the handle of its Python package."""
 
-from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from importlib import import_module, metadata, util
-from typing import Any
 
 import numpy as np
 
-from benchmarks.core.checks import Array
-from benchmarks.core.timing import Contender, Result, absent, seconds_of
-from benchmarks.cpu.contenders import KronMatmulData, Peer
+from benchmarks.core.timing import Contender, absent, seconds_of
+from benchmarks.cpu.contenders import Peer
 
 FUSION, TUNE = 2, 4  # bits of FastKron's options; a new handle has FUSION only
 OPTIONS = {"default": FUSION, "tuned": FUSION | TUNE, "function": FUSION}
@@ -25,10 +22,10 @@ class FastKron(Peer):
 
     name = "FastKron"
 
-    def __init__(self, tuning_seconds: float) -> None:
+    def __init__(self, tuning_seconds):
         self.tuning_seconds = tuning_seconds
 
-    def missing(self) -> str | None:
+    def missing(self):
         if util.find_spec("pyfastkron") is None:
             return "not installed"
         try:
@@ -37,15 +34,15 @@ class FastKron(Peer):
             return str(error)
         return None
 
-    def version(self) -> str:
+    def version(self):
         return metadata.version("pyfastkron")
 
     @cached_property
-    def library(self) -> Any:
+    def library(self):
         return import_module("pyfastkron.FastKronX86")
 
     @cached_property
-    def handles(self) -> dict[tuple[str, np.dtype[Any]], Any]:
+    def handles(self):
         """The handle of each variant and dtype, made while all threads are allowed.
 
         Handles for two dtypes gave NaN now and then, and destroying one broke the others: each has
@@ -59,7 +56,7 @@ class FastKron(Peer):
                 self.library.setOptions(handle.handle, options)
         return made
 
-    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender | Result]:
+    def kron_matmul(self, data):
         """Both handles, and for one row the function that its users call."""
         for variant in ("default", "tuned"):
             handle = self.handles[variant, data.dtype]
@@ -79,14 +76,12 @@ class FastKron(Peer):
         if data.shape.rows == 1:
             yield self.function(data)
 
-    def buffers(self, handle: Any, data: KronMatmulData) -> list[Array]:
+    def buffers(self, handle, data):
         ps, qs = (list(sizes) for sizes in zip(*data.shape.factors, strict=True))
         needed = max(handle.gekmmSizes(data.inputs[0].shape, ps, qs))
         return [b if b.size >= needed else np.ones(needed, data.dtype) for b in data.scratch]
 
-    def bound_calls(
-        self, handle: Any, data: KronMatmulData, buffers: list[Array]
-    ) -> list[Callable[[], Any]]:
+    def bound_calls(self, handle, data, buffers):
         library, operation = self.library, self.library.Op.N
         function = library.dgemkm if data.dtype == np.float64 else library.sgemkm
         ps, qs = (list(sizes) for sizes in zip(*data.shape.factors, strict=True))
@@ -101,7 +96,7 @@ class FastKron(Peer):
             for x, out in zip(data.inputs, data.outputs, strict=True)
         ]
 
-    def function(self, data: KronMatmulData) -> Contender:
+    def function(self, data):
         module = import_module("pyfastkron.fastkronnumpy")
         module.__dict__["fastkronX86"] = self.handles["function", data.dtype]
         calls = [partial(module.gemkm, x, data.factors) for x in data.inputs]

@@ -1,23 +1,19 @@
 """What NumPy, SciPy and opt_einsum offer: chains of multiplies, a contraction, stored products."""
 
 import math
-from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import scipy
 import scipy.sparse
 
-from benchmarks.core.checks import Array
 from benchmarks.core.records import version_of
 from benchmarks.core.timing import Contender
-from benchmarks.cpu.contenders import BatchData, ExplicitData, KronMatmulData, Peer
+from benchmarks.cpu.contenders import Peer
 
 BOUND = "NumPy, bound"
 MAX_BLOCK_SIZE = 16  # elements of a vector's block, the side of a stored product
-Step = Callable[[], Any]
 
 
 class NumPy(Peer):
@@ -29,10 +25,10 @@ class NumPy(Peer):
 
     name = "NumPy"
 
-    def version(self) -> str:
+    def version(self):
         return np.__version__
 
-    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+    def kron_matmul(self, data):
         """The rotating chain; and chains whose views and buffers are bound to x and ``out``."""
         rotating = [partial(rotate, data.factors[::-1], x) for x in data.inputs]
         yield Contender(self.name, "rotating", rotating, returns=True)
@@ -41,13 +37,13 @@ class NumPy(Peer):
             calls = [partial(run, steps(data, x, out)) for x, out in pairs]
             yield Contender(BOUND, variant, calls)
 
-    def batch(self, data: BatchData) -> Iterable[Contender]:
+    def batch(self, data):
         """Gather, one batched multiply for each mode, sum over the contributions."""
         if data.shape.only is not None:
             return
         matrices = [pool[ids] for pool, ids in zip(data.pools, data.ids.T, strict=True)]
         pairs = list(zip(data.inputs, data.outputs, strict=True))
-        ways: dict[str, Callable[[Array, Array], Any]] = {  # (B, n, n) times (B, L, n, R)
+        ways = {  # (B, n, n) times (B, L, n, R)
             "batched matmul": lambda a, z: np.matmul(a[:, None], z),
             "batched einsum": partial(np.einsum, "bkc,blcr->blkr"),
         }
@@ -56,7 +52,7 @@ class NumPy(Peer):
             yield Contender(self.name, variant, list(calls))
 
 
-def rotate(reversed_factors: list[Array], x: Array) -> Array:
+def rotate(reversed_factors, x):
     """Multiply the last mode and bring it to the front, once for each factor."""
     z = x
     for factor in reversed_factors:
@@ -65,13 +61,13 @@ def rotate(reversed_factors: list[Array], x: Array) -> Array:
     return z if len(x) == 1 else np.ascontiguousarray(z.reshape(-1, len(x)).T)
 
 
-def run(steps: list[Step]) -> None:
+def run(steps):
     for step in steps:
         step()
 
 
-def rotating_steps(data: KronMatmulData, x: Array, out: Array) -> list[Step]:
-    rows, steps, z = len(x), list[Step](), x.reshape(-1)
+def rotating_steps(data, x, out):
+    rows, steps, z = len(x), [], x.reshape(-1)
     for count, factor in enumerate(reversed(data.factors)):
         p, q = factor.shape
         size = z.size // p * q
@@ -86,9 +82,9 @@ def rotating_steps(data: KronMatmulData, x: Array, out: Array) -> list[Step]:
     return steps
 
 
-def mode_steps(data: KronMatmulData, x: Array, out: Array) -> list[Step]:
+def mode_steps(data, x, out):
     """Multiplies (L, P, R) to (L, Q, R) in the order of least work, on the data's buffers."""
-    sizes, steps, z = [p for p, _ in data.shape.factors], list[Step](), x.reshape(-1)
+    sizes, steps, z = [p for p, _ in data.shape.factors], [], x.reshape(-1)
     order = data.shape.cheapest_order
     for count, mode in enumerate(order):
         factor = data.factors[mode]
@@ -105,13 +101,7 @@ def mode_steps(data: KronMatmulData, x: Array, out: Array) -> list[Step]:
     return steps
 
 
-def gathered(
-    data: BatchData,
-    matrices: list[Array],
-    multiply: Callable[[Array, Array], Any],
-    x: Array,
-    out: Array,
-) -> None:
+def gathered(data, matrices, multiply, x, out):
     """Compute all products, then add those of one output, which stand side by side."""
     products, n = data.shape.products, data.shape.size
     z = x[data.sources]
@@ -125,10 +115,10 @@ class NumPyKron(Peer):
 
     name = "numpy.kron"
 
-    def version(self) -> str:
+    def version(self):
         return np.__version__
 
-    def explicit(self, data: ExplicitData) -> Iterable[Contender]:
+    def explicit(self, data):
         # as many calls as others have outputs to rotate through, though this one allocates its own
         calls = [partial(reduce, np.kron, data.factors) for _ in data.outputs]
         yield Contender(self.name, "function", list(calls), returns=True)
@@ -138,7 +128,7 @@ class NumPyKron(Peer):
             yield Contender("numpy.multiply", "broadcast, out", list(writes))
 
 
-def broadcast(a: Array, b: Array, out: Array) -> None:
+def broadcast(a, b, out):
     blocks = out.reshape(len(a), len(b), a.shape[1], b.shape[1])
     np.multiply(a[:, None, :, None], b[None, :, None, :], out=blocks)
 
@@ -148,13 +138,13 @@ class OptEinsum(Peer):
 
     name = "opt_einsum"
 
-    def missing(self) -> str | None:
+    def missing(self):
         return None if self.version() else "not installed"
 
-    def version(self) -> str | None:
+    def version(self):
         return version_of("opt_einsum")
 
-    def kron_matmul(self, data: KronMatmulData) -> Iterable[Contender]:
+    def kron_matmul(self, data):
         opt_einsum = import_module("opt_einsum")
         modes = range(1, 1 + len(data.factors))
         read, written = [f"i{k}" for k in modes], [f"o{k}" for k in modes]
@@ -177,10 +167,10 @@ class SciPyBlocks(Peer):
 
     name = "SciPy"
 
-    def version(self) -> str:
+    def version(self):
         return str(scipy.__version__)
 
-    def batch(self, data: BatchData) -> Iterable[Contender]:
+    def batch(self, data):
         shape = data.shape
         if shape.block > MAX_BLOCK_SIZE or shape.only is not None:
             return

@@ -5,17 +5,13 @@ least to the most.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from benchmarks.shapes import KronMatmul, kron_matmuls
 
 DTYPES = ("float32", "float64")
-Recorded = float | tuple[float, float]
-Figures = tuple[float | None, Mapping[str, Recorded]]  # the goal, and recorded times of peers
 UNKNOWNS = 2_000_000  # elements of a vector, about, where a list does not say otherwise
 # float32 on matrix units, where they are allowed: apart from the table in full precision
 PRECISIONS = ("tf32x3", "tf32")
@@ -60,10 +56,10 @@ class KronCase:
     """A Kron-Matmul; ``figures`` are the goal of each dtype, and recorded times of peers."""
 
     shape: KronMatmul
-    figures: Mapping[str, Figures]
+    figures: dict
 
     @property
-    def name(self) -> str:
+    def name(self):
         return self.shape.name
 
 
@@ -77,13 +73,13 @@ class ListCase:
     factors: tuple[tuple[int, int], ...]
     unknowns: int = UNKNOWNS
     vectors: int = 1
-    figures: Mapping[str, Figures] = field(default_factory=dict)
+    figures: dict = field(default_factory=dict)
 
     CONTRIBUTIONS = 64
     POOL = 4096
 
     @property
-    def name(self) -> str:
+    def name(self):
         shapes = set(self.factors)
         if len(shapes) == 1 and self.factors[0] == (self.size, self.size):
             name = f"({self.modes},{self.size})"
@@ -95,51 +91,51 @@ class ListCase:
         return name + (f" × {self.vectors}" if self.vectors > 1 else "")
 
     @property
-    def modes(self) -> int:
+    def modes(self):
         return len(self.factors)
 
     @property
-    def size(self) -> int:
+    def size(self):
         """The side of a factor, where all are squares of one size."""
         return self.factors[0][0]
 
     @property
-    def input_block(self) -> int:
+    def input_block(self):
         """Its elements."""
         return math.prod(q for _, q in self.factors)
 
     @property
-    def output_block(self) -> int:
+    def output_block(self):
         return math.prod(p for p, _ in self.factors)
 
     @property
-    def blocks(self) -> int:
+    def blocks(self):
         return self.unknowns // self.input_block
 
     @property
-    def products(self) -> int:
+    def products(self):
         return self.blocks * self.CONTRIBUTIONS
 
     @property
-    def as_rows(self) -> KronMatmul:
+    def as_rows(self):
         """The same work as a Kron-Matmul, with a row for each vector and product."""
         return KronMatmul(self.products * self.vectors, tuple((q, p) for p, q in self.factors))
 
     @property
-    def flops(self) -> float:
+    def flops(self):
         return self.as_rows.flops
 
 
-def power(modes: int, size: int, *more: Any, **named: Any) -> ListCase:
+def power(modes, size, *more, **named):
     """A list of square factors of one size."""
     return ListCase(((size, size),) * modes, *more, **named)
 
 
-def _itemsize(dtype: str) -> int:
+def _itemsize(dtype):
     return np.dtype(dtype).itemsize
 
 
-def kron_figures(*both: tuple[float, Recorded, Recorded]) -> dict[str, Figures]:
+def kron_figures(*both):
     """Goal, FastKron and cuTENSOR of both dtypes."""
     return {
         dtype: (goal, {"FastKron": fastkron, "cuTENSOR": cutensor})
@@ -147,10 +143,10 @@ def kron_figures(*both: tuple[float, Recorded, Recorded]) -> dict[str, Figures]:
     }
 
 
-NOTHING: dict[str, Figures] = dict.fromkeys(DTYPES, (None, {}))
+NOTHING = dict.fromkeys(DTYPES, (None, {}))
 
 
-def kron_cases(*pairs: tuple[str, Mapping[str, Figures]]) -> tuple[KronCase, ...]:
+def kron_cases(*pairs):
     """Cases of shapes as texts of `kron_matmuls`, with their figures."""
     return tuple(KronCase(shape, own) for text, own in pairs for shape in kron_matmuls(text))
 
@@ -209,7 +205,7 @@ PDE = kron_cases(
 )
 
 
-def batch_case(shape: tuple[int, int], f64: Any, f32: Any = None) -> ListCase:
+def batch_case(shape, f64, f32=None):
     """A list by (d, n), with the goal of each dtype and ASGarD's time."""
     known = {"float32": f32, "float64": f64}
     return power(*shape, figures={k: (v[0], {"ASGarD": v[1]}) for k, v in known.items() if v})
@@ -231,7 +227,7 @@ BATCHES = tuple(
 )
 
 
-def small_goal(modes: int, size: int, unknowns: int, dtype: str) -> float:
+def small_goal(modes, size, unknowns, dtype):
     """Twice a node, the arithmetic on all multiprocessors in use, and the sums of split outputs."""
     case = power(modes, size, unknowns)
     if unknowns == 4_000 and case.input_block <= 64:
@@ -245,7 +241,7 @@ def small_goal(modes: int, size: int, unknowns: int, dtype: str) -> float:
     return max(2.5, 2 * (NODE + arithmetic + summed / CACHE_BYTES_A_MICROSECOND))
 
 
-def small_batch(*shape: int) -> ListCase:
+def small_batch(*shape):
     """A case with its goals; ASGarD's times are known for all of them together."""
     return power(*shape, figures={k: (small_goal(*shape, k), {"ASGarD": (5, 82)}) for k in DTYPES})
 
@@ -261,52 +257,50 @@ SMALL_BATCHES = tuple(
 )
 
 
-def kron_bytes(shape: KronMatmul, dtype: str) -> int:
+def kron_bytes(shape, dtype):
     return sum(shape.elements()) * _itemsize(dtype)
 
 
-def kron_floor(shape: KronMatmul, dtype: str) -> float:
+def kron_floor(shape, dtype):
     """Time to read x and write y once, or of the arithmetic, whichever is longer."""
     return 1e6 * max(kron_bytes(shape, dtype) / COPY, shape.flops / FLOPS)
 
 
-def precision_floor(shape: KronMatmul, precision: str) -> float:
+def precision_floor(shape, precision):
     """As `kron_floor`, in float32 on matrix units."""
     arithmetic = shape.flops / PRECISION_FLOPS[precision]
     return 1e6 * max(kron_bytes(shape, "float32") / COPY, arithmetic)
 
 
-def batch_bytes(case: ListCase, dtype: str) -> int:
+def batch_bytes(case, dtype):
     """Bytes of the blocks and factors of all products."""
     elements = case.input_block + sum(p * q for p, q in case.factors)
     return case.products * elements * _itemsize(dtype)
 
 
-def batch_floor(case: ListCase, dtype: str) -> float:
+def batch_floor(case, dtype):
     """Time to gather blocks and factors, or of the arithmetic, whichever is longer."""
     return 1e6 * max(batch_bytes(case, dtype) / GATHER, case.flops / BATCH_FLOPS[dtype])
 
 
-def atomic_floor(case: ListCase, dtype: str) -> float:
+def atomic_floor(case, dtype):
     additions = 1e6 * case.products * case.output_block / ATOMICS[dtype]
     return max(batch_floor(case, dtype), additions)
 
 
-def explicit_bytes(sizes: Sequence[int], dtype: str) -> int:
+def explicit_bytes(sizes, dtype):
     return math.prod(sizes) ** 2 * _itemsize(dtype)
 
 
-def explicit_traffic(sizes: Sequence[int], dtype: str) -> int:
+def explicit_traffic(sizes, dtype):
     return explicit_bytes(sizes, dtype) + sum(n * n for n in sizes) * _itemsize(dtype)
 
 
-def explicit_floor(sizes: Sequence[int], dtype: str) -> float:
+def explicit_floor(sizes, dtype):
     return 1e6 * explicit_traffic(sizes, dtype) / WRITE
 
 
-def interpolation_bytes(
-    sizes: Sequence[int], points: int, batch: int, dtype: str, kind: str
-) -> int:
+def interpolation_bytes(sizes, points, batch, dtype, kind):
     """Bytes that an interpolation, or its transpose, reads and writes at least."""
     modes, itemsize = len(sizes), _itemsize(dtype)
     met = min(math.prod(sizes), points * 4**modes)
@@ -316,15 +310,13 @@ def interpolation_bytes(
     return itemsize * numbers + 12 * points + 4 * bins
 
 
-def interpolation_flops(modes: int, points: int, batch: int, kind: str) -> int:
+def interpolation_flops(modes, points, batch, kind):
     """Additions and multiplications of windows that are contracted mode by mode, or written."""
     each = 4**modes if kind == "W transposed" else (4 ** (modes + 1) - 4) // 3
     return 2 * points * batch * each
 
 
-def interpolation_floor(
-    sizes: Sequence[int], points: int, batch: int, dtype: str, copy: float, kind: str
-) -> float:
+def interpolation_floor(sizes, points, batch, dtype, copy, kind):
     """The longer one of memory's time, at ``copy`` bytes a second, and arithmetic's."""
     if kind == "W K":
         both = ("W", "W transposed")

@@ -3,12 +3,9 @@
 Lists have any factors, 32 million unknowns, or several vectors.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +20,7 @@ GOAL = 0.4  # floor over time, on grids of at least LARGE unknowns
 LARGE = 10_000_000
 
 
-def padded_flops(case: ListCase) -> float:
+def padded_flops(case):
     """Flops on matrix units of 16 × 8 × 4 multiply-adds, each product padded to whole units."""
     rows = case.as_rows
     size, total = rows.columns[0], 0
@@ -36,24 +33,24 @@ def padded_flops(case: ListCase) -> float:
     return float(total * rows.rows)
 
 
-def _up(size: int, unit: int) -> int:
+def _up(size, unit):
     return -(-size // unit) * unit
 
 
-def arithmetic_seconds(case: ListCase, dtype: str) -> float:
+def arithmetic_seconds(case, dtype):
     """Time on ordinary cores, or on the matrix units of float64, whichever is less."""
     ordinary = case.flops / BATCH_FLOPS[dtype]
     return min(ordinary, padded_flops(case) / FLOPS) if dtype == "float64" else ordinary
 
 
-def sector_bytes(elements: int, itemsize: int) -> float:
+def sector_bytes(elements, itemsize):
     """Bytes of whole sectors that a block touches, in the mean over all places it may have."""
     size = elements * itemsize
     places = [k * size % SECTOR for k in range(SECTOR // math.gcd(size, SECTOR))]
     return float(np.mean([_up(place + size, SECTOR) for place in places]))
 
 
-def list_floor(case: ListCase, dtype: str, gather_rate: float | None = None) -> float:
+def list_floor(case, dtype, gather_rate=None):
     """Least µs: of arithmetic, of whole sectors through the second-level cache, and of memory.
 
     ``gather_rate``: bytes per second of random blocks, where x is larger than that cache.
@@ -82,10 +79,6 @@ LISTS = (
 )
 
 
-if TYPE_CHECKING:
-    from batchkron.operators import SparseGridOperator
-
-
 @dataclass(frozen=True)
 class SweepCase:
     """Advection with upwind fluxes on a regular sparse grid, three functions per direction.
@@ -101,10 +94,10 @@ class SweepCase:
     SIZE = 3
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.axes}-D level {self.level}" + (" product" if self.product else "")
 
-    def operator(self, dtype: str) -> SparseGridOperator:
+    def operator(self, dtype):
         import batchkron as bk
         from batchkron.problems import Axis, ModeOperator, SparseGrid
         from batchkron.problems.discretization.matrices.dg_matrices import div_matrix, mass_matrix
@@ -117,19 +110,19 @@ class SweepCase:
             advections.append(converted(ModeOperator.from_nodal(upwind, degree), dtype))
             mass = mass_matrix(axis, self.level, degree, lambda s: 1 + s**2)
             masses.append(converted(ModeOperator.from_nodal(mass, degree), dtype))
-        terms: list[list[Any]] = [[advections[0], *masses[1:]]]
+        terms = [[advections[0], *masses[1:]]]
         if not self.product:
             modes = range(self.axes)
             terms = [[advections[m] if m == mode else None for m in modes] for mode in modes]
         return bk.SparseGridOperator(SparseGrid.sparse([self.level] * self.axes), terms, self.SIZE)
 
 
-def converted(given: Any, dtype: str) -> SimpleNamespace:
+def converted(given, dtype):
     blocks = given.blocks.astype(dtype)
     return SimpleNamespace(rows=given.rows, columns=given.columns, blocks=blocks)
 
 
-def sweep_floors(op: SparseGridOperator, dtype: str) -> dict[str, float]:
+def sweep_floors(op, dtype):
     """The least µs for memory, arithmetic, and gathers."""
     itemsize, block = np.dtype(dtype).itemsize, op.shape[0] // op.num_inputs
     edges = op._program.num_edges

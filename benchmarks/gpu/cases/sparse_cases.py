@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -16,18 +15,18 @@ from benchmarks.random_shapes import log_uniform
 
 SPARSE_DTYPES = ("float16", "float32", "float64")
 # of the layers of a vision transformer, and of the paper's generator
-FIRST: tuple[Pattern, ...] = (
+FIRST = (
     (1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (1, 48, 48, 64),
     (1, 64, 64, 16), (4, 128, 128, 4), (16, 64, 64, 16), (1, 256, 1024, 4), (3, 96, 96, 16),
     (1, 512, 512, 4), (64, 64, 64, 4),
 )  # fmt: skip
 # for the ablation: factors of butterflies and other small ones, and some whose vectors are
 # transposed in batch-first
-SMALL: tuple[Pattern, ...] = (
+SMALL = (
     (1, 2, 2, 512), (32, 2, 2, 16), (512, 2, 2, 1), (64, 4, 4, 4), (16, 8, 8, 8), (8, 16, 16, 8),
     (4, 3, 5, 40),
 )  # fmt: skip
-LARGE: tuple[Pattern, ...] = (
+LARGE = (
     (1, 1024, 1024, 8), (1, 1024, 256, 6), (1, 768, 192, 6), (1, 384, 384, 12), (1, 192, 192, 32),
 )  # fmt: skip
 DRAWN = (16, 1024, 1024, 32)  # the largest a, b, c and d that are drawn at random
@@ -48,34 +47,34 @@ class SparseCase:
     batch: int = BATCH
 
     @property
-    def name(self) -> str:
+    def name(self):
         vectors = "" if self.batch == BATCH else f" × {self.batch}"
         pattern = ",".join(map(str, self.pattern))
         return f"({pattern}) {self.layout.removeprefix('batch-')}{vectors}"
 
     @property
-    def rows(self) -> int:
+    def rows(self):
         a, b, _, d = self.pattern
         return a * b * d
 
     @property
-    def columns(self) -> int:
+    def columns(self):
         a, _, c, d = self.pattern
         return a * c * d
 
     @property
-    def flops(self) -> int:
+    def flops(self):
         return 2 * self.batch * math.prod(self.pattern)
 
     @property
-    def dense_flops(self) -> int:
+    def dense_flops(self):
         return 2 * self.batch * self.rows * self.columns
 
-    def bytes(self, dtype: str) -> int:
+    def bytes(self, dtype):
         elements = self.batch * (self.rows + self.columns) + math.prod(self.pattern)
         return elements * np.dtype(dtype).itemsize
 
-    def floors(self, dtype: str, copy: float = COPY) -> dict[str, float]:
+    def floors(self, dtype, copy=COPY):
         """µs to read x and the values and write y once at ``copy`` bytes/s; of arithmetic."""
         return {
             "memory": 1e6 * self.bytes(dtype) / copy,
@@ -84,7 +83,7 @@ class SparseCase:
 
 
 @cache
-def sparse_patterns() -> tuple[Pattern, ...]:
+def sparse_patterns():
     rng = np.random.default_rng(SEED)
     others = (
         (a, b, c, d)
@@ -98,14 +97,14 @@ def sparse_patterns() -> tuple[Pattern, ...]:
     return tuple(found)
 
 
-def sparse_cases() -> list[SparseCase]:
+def sparse_cases():
     return [SparseCase(pattern, layout) for pattern in sparse_patterns() for layout in LAYOUTS]
 
 
-def drawn_patterns(count: int, seed: int) -> list[Pattern]:
+def drawn_patterns(count, seed):
     """Draw patterns whose vectors fit; the first ones stay if more are drawn."""
     generator = random.Random(seed)
-    drawn: list[Pattern] = []
+    drawn = []
     while len(drawn) < count:
         a, b, c, d = (log_uniform(generator, largest) for largest in DRAWN)
         if len(drawn) % 2:
@@ -115,7 +114,7 @@ def drawn_patterns(count: int, seed: int) -> list[Pattern]:
     return drawn
 
 
-def cells_of(patterns: Iterable[Pattern], each: int) -> Iterator[tuple[SparseCase, str]]:
+def cells_of(patterns, each):
     """Cases and dtypes: of the twelve of a pattern ``each``, all kinds about equally often."""
     kinds = [(dtype, *kind) for kind in product(LAYOUTS, DRAWN_BATCHES) for dtype in SPARSE_DTYPES]
     for number, pattern in enumerate(patterns):
@@ -124,6 +123,6 @@ def cells_of(patterns: Iterable[Pattern], each: int) -> Iterator[tuple[SparseCas
             yield SparseCase(pattern, layout, batch), dtype
 
 
-def shape_of(case: SparseCase, dtype: str) -> SparseShape:
+def shape_of(case, dtype):
     vectors = (case.batch, 1) if case.layout == "batch-first" else (1, case.batch)
     return SparseShape(*case.pattern, *vectors, dtype)

@@ -1,9 +1,7 @@
 """Interpolated Kronecker products on a device, next to sparse matrices of cuSPARSE and torch."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 from unittest.mock import patch
 
 import cupy
@@ -13,24 +11,21 @@ import numpy as np
 import batchkron as bk
 from batchkron.backends.cuda.interpolated import segments
 from benchmarks.core.checks import relative_error
-from benchmarks.core.device_timing import Contender, measured, random_array
+from benchmarks.core.device_timing import measured, random_array
 from benchmarks.core.memory import peak_bytes
 from benchmarks.gpu.cases.cases import interpolation_floor
 from benchmarks.gpu.parts.kron_sparse import copy_rate
 from benchmarks.gpu.peers import torch_chain
-from benchmarks.interpolation_data import InterpolatedData
 
 KINDS = ("W", "W transposed", "W K")
 CHECKED = 2  # vectors of a result that are compared
 
-Product = Callable[[Any], Any]
 
-
-def variant_time(data: InterpolatedData, constants: dict[str, Any]) -> dict[str, Any]:
+def variant_time(data, constants):
     """The time of our transpose with other constants of ``segments.py``, or why there is none."""
     x, y, error = _arrays(data, "W transposed")
 
-    def ours() -> Contender:
+    def ours():
         moved = bk.Interpolation(data.points, data.grid, data.dtype).to("cuda")
         return {"": [partial(moved.T.matmat, x, out=y)]}, nullcontext
 
@@ -38,7 +33,7 @@ def variant_time(data: InterpolatedData, constants: dict[str, Any]) -> dict[str,
         return measured(ours, data.dtype.name, y, partial(error, y))
 
 
-def _arrays(data: InterpolatedData, kind: str) -> tuple[Any, Any, Callable[[Any], float]]:
+def _arrays(data, kind):
     """Vectors, memory for their products, and what finds the error of these, by SciPy."""
     rows, cells = data.operator.shape
     out_size, in_size = {"W": (rows, cells), "W transposed": (cells, rows)}.get(kind, (rows, rows))
@@ -51,21 +46,21 @@ def _arrays(data: InterpolatedData, kind: str) -> tuple[Any, Any, Callable[[Any]
         expected = bk.gekmm([factor.astype(np.float64) for factor in data.factors], expected)
     expected = expected if kind == "W transposed" else W @ expected
 
-    def error(y: Any) -> float:
+    def error(y):
         return relative_error(y[:, few].get().astype(np.float64), expected)
 
     return x, cupy.empty((out_size, data.batch), data.dtype), error
 
 
-def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
+def measured_row(data, kind):
     x, y, error = _arrays(data, kind)
-    held: dict[str, Any] = {}  # what the last call has returned
-    taken: dict[str, int] = {}  # bytes of device memory at most, without the result
+    held = {}  # what the last call has returned
+    taken = {}  # bytes of device memory at most, without the result
 
-    def contender(name: str, make: Callable[[], Product]) -> Contender:
-        made: list[Any] = []
+    def contender(name, make):
+        made = []
 
-        def work() -> None:
+        def work():
             made.append(make())
             made.append(made[0](x))  # plans and workspaces are there after it
 
@@ -74,25 +69,25 @@ def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
         taken[name] = needed - (0 if result is y else result.nbytes)
         on = torch_chain.on if name == "torch" else nullcontext
 
-        def call() -> None:
+        def call():
             held["y"] = product(x)
 
         return {"": [call]}, on
 
-    def ours() -> Product:
+    def ours():
         if kind == "W K":
-            whole: Any = bk.InterpolatedKronecker(data.points, data.grid, data.factors)
+            whole = bk.InterpolatedKronecker(data.points, data.grid, data.factors)
         else:
             whole = bk.Interpolation(data.points, data.grid, data.dtype)
         moved = whole.to("cuda")
         return partial((moved.T if kind == "W transposed" else moved).matmat, out=y)
 
-    def run(name: str, make: Callable[[], Product]) -> dict[str, Any]:
+    def run(name, make):
         held.clear()
         found = partial(contender, name, make)
         return measured(found, data.dtype.name, y, lambda: error(held["y"]))
 
-    row: dict[str, Any] = {
+    row = {
         "ours": run("batchkron", ours),
         "peers": {
             "cuSPARSE by CuPy": run("CuPy", partial(_by_cupy, data, kind)),
@@ -111,11 +106,11 @@ def measured_row(data: InterpolatedData, kind: str) -> dict[str, Any]:
     return row
 
 
-def _between(data: InterpolatedData) -> Product:
+def _between(data):
     return bk.KroneckerProduct(data.factors).to("cuda").matmat
 
 
-def _by_cupy(data: InterpolatedData, kind: str) -> Product:
+def _by_cupy(data, kind):
     csr, turned = data.sparse, data.turned
     W, T = (
         cupyx.scipy.sparse.csr_matrix(
@@ -126,7 +121,7 @@ def _by_cupy(data: InterpolatedData, kind: str) -> Product:
     return _chain(kind, W.__matmul__, T.__matmul__, _between(data))
 
 
-def _by_torch(data: InterpolatedData, kind: str) -> Product:
+def _by_torch(data, kind):
     absent = torch_chain.missing()
     if absent:
         raise RuntimeError(absent)
@@ -139,13 +134,13 @@ def _by_torch(data: InterpolatedData, kind: str) -> Product:
         for m in (data.sparse, data.turned)
     )
 
-    def by(matrix: Any, x: Any) -> Any:
+    def by(matrix, x):
         return cupy.asarray(matrix @ torch_chain.tensor(x))
 
     return _chain(kind, partial(by, W), partial(by, T), _between(data))
 
 
-def _chain(kind: str, W: Product, T: Product, between: Product) -> Product:
+def _chain(kind, W, T, between):
     if kind != "W K":
         return W if kind == "W" else T
     return lambda x: W(between(cupy.ascontiguousarray(T(x))))

@@ -1,36 +1,24 @@
 """Kron-Matmuls, also of random shapes, next to other libraries, and the gain of fusing factors."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any
 
 import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.core.device_timing import (
-    REPLAYS,
-    TOLERANCE,
-    Contender,
-    call_microseconds,
-    eager_microseconds,
-    eager_rounds,
-    measured,
-)
-from benchmarks.gpu.cases.cases import KronCase, kron_bytes, kron_floor, precision_floor
+from benchmarks.core import device_timing
+from benchmarks.gpu.cases.cases import kron_bytes, kron_floor, precision_floor
 from benchmarks.gpu.data import KronSubject, buffers_of, contender_of, given, subject_of
-from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import cublas, jax_chain, torch_chain
 from benchmarks.gpu.peers.chains import chain, places, run_all
 from benchmarks.gpu.report import Cell
-from benchmarks.shapes import KronMatmul
 
 
-def kron_cells(choice: Choice) -> Iterator[Cell]:
-    case: KronCase = choice.case
+def kron_cells(choice):
+    case = choice.case
     part, dtype = choice.part, choice.dtype
-    subject: Any = subject_of(choice)
+    subject = subject_of(choice)
     if subject is None:
         yield Cell(part, case.name, dtype, {"reason": "not measured: no row fits in memory"})
         return
@@ -50,7 +38,7 @@ def kron_cells(choice: Choice) -> Iterator[Cell]:
     yield cell
 
 
-def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | str]:
+def peers_of(subject):
     """What makes each peer, or the reason for there being none."""
     placed = [cupy.asarray(factor) for factor in subject.factors]
     chains = subject.shape, placed, subject.pairs, buffers_of(subject.shape, subject.dtype)
@@ -61,11 +49,11 @@ def peers_of(subject: KronSubject) -> dict[str, Callable[[], Contender] | str]:
     }
 
 
-def single_calls(shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]) -> list[Any]:
+def single_calls(shape, factors, pairs):
     """One call of `gekmm` with a single factor for each mode."""
     buffers, steps = buffers_of(shape, factors[0].dtype.name), chain(shape, "in place")
 
-    def bound(x: Any, y: Any) -> Any:
+    def bound(x, y):
         calls = []
         for step, arrays in zip(steps, places(len(steps), x, y, buffers), strict=True):
             last = step.form == "right"
@@ -80,7 +68,7 @@ def single_calls(shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any]
     return [bound(x, y) for x, y in pairs]
 
 
-def ablation_cells(choice: Choice) -> Iterator[Cell]:
+def ablation_cells(choice):
     (shape, published), dtype = choice.case, choice.dtype
     subject = KronSubject(shape, dtype)
     placed, pairs = [cupy.asarray(factor) for factor in subject.factors], subject.pairs
@@ -101,7 +89,7 @@ def ablation_cells(choice: Choice) -> Iterator[Cell]:
 class RandomSubject(KronSubject):
     """A Kron-Matmul whose entries may all be small by chance."""
 
-    def error(self) -> float:
+    def error(self):
         """The largest error, relative to the largest entry or to a typical one."""
         # root mean square of an entry for standard normal x: a few may all be small by chance
         root = math.prod(float(np.linalg.norm(A) / len(A) ** 0.5) for A in self.factors)
@@ -109,13 +97,13 @@ class RandomSubject(KronSubject):
         return float(np.abs(self.found - self.expected).max() / scale)
 
 
-def random_cells(choice: Choice) -> Iterator[Cell]:
+def random_cells(choice):
     """One shape: both ways of calling us, in a graph and eagerly, and all peers."""
     shape, dtype = choice.case.shape, choice.dtype
     subject = RandomSubject(shape, dtype)
     transposed = [cupy.asarray(np.ascontiguousarray(factor.T)) for factor in subject.factors]
 
-    def function() -> list[Any]:
+    def function():
         return [partial(bk.gemkm, x, transposed, out=y) for x, y in subject.pairs]
 
     cell = Cell("random", shape.name, dtype, in_both_ways(subject, subject.calls))
@@ -127,25 +115,27 @@ def random_cells(choice: Choice) -> Iterator[Cell]:
     yield cell
 
 
-def in_both_ways(subject: KronSubject, make: Callable[[], Any]) -> dict[str, Any]:
+def in_both_ways(subject, make):
     """Its time, and that of an eager call of the variant that is the fastest in a graph."""
 
     @cache
-    def contender() -> Contender:
+    def contender():
         return contender_of(make())
 
-    found = measured(contender, subject.dtype, subject.out, subject.error)
+    found = device_timing.measured(contender, subject.dtype, subject.out, subject.error)
     if "microseconds" in found:
         try:
             calls, on = contender()
-            time = eager_microseconds(calls[found["variant"]], on, found["microseconds"])
+            time = device_timing.eager_microseconds(
+                calls[found["variant"]], on, found["microseconds"]
+            )
             found["eager_microseconds"] = time
         except Exception as problem:
             found["eager_reason"] = f"{type(problem).__name__}: {problem}"[:200]
     return found
 
 
-def by_jax(subject: KronSubject) -> dict[str, Any]:
+def by_jax(subject):
     if absent := jax_chain.missing():
         return {"reason": absent}
     pairs = subject.pairs
@@ -157,10 +147,12 @@ def by_jax(subject: KronSubject) -> dict[str, Any]:
         chain.wait()
         subject.out[...] = cupy.from_dlpack(chain.result)
         wrong = subject.error()
-        if not wrong <= TOLERANCE[subject.dtype]:
+        if not wrong <= device_timing.TOLERANCE[subject.dtype]:
             return {"reason": f"wrong result, relative error {wrong:.1e}"}
-        first = call_microseconds(chain.run, 1, 1, chain.wait)
-        time = call_microseconds(chain.run, eager_rounds(first), REPLAYS, chain.wait)
+        first = device_timing.call_microseconds(chain.run, 1, 1, chain.wait)
+        time = device_timing.call_microseconds(
+            chain.run, device_timing.eager_rounds(first), device_timing.REPLAYS, chain.wait
+        )
     except Exception as problem:
         return {"reason": f"not measured: {type(problem).__name__}: {problem}"[:200]}
     each = time / len(pairs)

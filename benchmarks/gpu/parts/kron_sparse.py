@@ -1,8 +1,6 @@
 """Kronecker-sparse matrices next to what torch offers: batched and dense multiplies, CSR, BSR."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
-from typing import Any
 
 import cupy
 import numpy as np
@@ -11,10 +9,9 @@ import batchkron as bk
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.transposed import programs_of, seconds_of
 from batchkron.backends.cuda.runtime.device import device_limits
-from benchmarks.core.device_timing import Call, Contender, elapsed, random_array, timed
-from benchmarks.gpu.cases.sparse_cases import PEAKS, SparseCase, shape_of
+from benchmarks.core.device_timing import elapsed, random_array, timed
+from benchmarks.gpu.cases.sparse_cases import PEAKS, shape_of
 from benchmarks.gpu.data import Subject, pairs_of
-from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import torch_chain
 from benchmarks.gpu.peers.torch_sparse import MAKERS
 from benchmarks.gpu.report import Cell
@@ -32,7 +29,7 @@ MAX_DENSE_BYTES = 4 << 30
 class SparseData(Subject):
     """Values, and vectors that calls take in turn, in one dtype and layout."""
 
-    def __init__(self, case: SparseCase, dtype: str) -> None:
+    def __init__(self, case, dtype):
         self.case, self.dtype, self.tolerance = case, dtype, dtype
         _, _, c, _ = case.pattern
         values = random_array(case.pattern, "float32").get() / np.sqrt(c)
@@ -46,38 +43,38 @@ class SparseData(Subject):
             case.bytes(dtype),
         )
         self.out = self.pairs[-1][1]
-        self.result: Any = None  # of a peer, which allocates it
+        self.result = None  # of a peer, which allocates it
         self.few = np.linspace(0, case.batch - 1, CHECKED).astype(int)
 
-    def calls(self) -> list[Call]:
-        layout: Any = self.case.layout
+    def calls(self):
+        layout = self.case.layout
         op = bk.KroneckerSparse(self.values, layout=layout).to("cuda")
         return [partial(op.apply, x, out=y) for x, y in self.pairs]
 
-    def _shape(self, size: int) -> tuple[int, int]:
+    def _shape(self, size):
         return (self.case.batch, size) if self.first else (size, self.case.batch)
 
-    def _vectors(self, size: int, seed: int) -> Any:
+    def _vectors(self, size, seed):
         if self.dtype == "float16":
             return random_array(self._shape(size), "float32", seed).astype("float16")
         return random_array(self._shape(size), self.dtype, seed)
 
-    def _vectors_of(self, array: Any) -> Any:
+    def _vectors_of(self, array):
         return (array[self.few] if self.first else array[:, self.few].T).get().astype("f8")
 
     @cached_property
-    def expected(self) -> Any:
+    def expected(self):
         a, _, c, d = self.case.pattern
         blocks = self._vectors_of(self.pairs[-1][0]).reshape(CHECKED, a, c, d)
         sums = np.einsum("nacd,abcd->nabd", blocks, self.values.astype("f8"), optimize=True)
         return sums.reshape(CHECKED, -1)
 
     @property
-    def found(self) -> Any:
+    def found(self):
         return self._vectors_of(self.out if self.result is None else cupy.asarray(self.result))
 
 
-def sparse_cells(choice: Choice) -> Iterator[Cell]:
+def sparse_cells(choice):
     case, dtype = choice.case, choice.dtype
     data = SparseData(case, dtype)
     floors = case.floors(dtype, copy_rate())
@@ -92,7 +89,7 @@ def sparse_cells(choice: Choice) -> Iterator[Cell]:
     yield cell
 
 
-def peers_of(data: SparseData, ours: float | None) -> dict[str, dict[str, Any]]:
+def peers_of(data, ours):
     if absent := torch_chain.missing():
         return {name: {"reason": absent} for name in PEERS}
     found, makers = {}, peer_calls(data, PEERS.values())
@@ -103,19 +100,19 @@ def peers_of(data: SparseData, ours: float | None) -> dict[str, dict[str, Any]]:
     return found
 
 
-def peer_calls(data: SparseData, names: Iterable[str]) -> dict[str, Callable[[], list[Call]]]:
+def peer_calls(data, names):
     """What makes the calls of torch's ways, on the same vectors as ours."""
     values = torch_chain.tensor(cupy.asarray(data.values))
     inputs = [torch_chain.tensor(x) for x, _ in data.pairs]
     torch, layout = torch_chain.torch, data.case.layout
 
-    def calls(name: str) -> list[Call]:
+    def calls(name):
         return [MAKERS[name](torch, values, x, layout) for x in inputs]
 
     return {name: partial(calls, name) for name in names}
 
 
-def too_long(case: SparseCase, dtype: str, ours: float | None) -> str:
+def too_long(case, dtype, ours):
     """Why the dense multiply is not measured, if so."""
     if case.rows * case.columns * np.dtype(dtype).itemsize > MAX_DENSE_BYTES:
         return "not measured: the dense matrix is too large"
@@ -124,17 +121,15 @@ def too_long(case: SparseCase, dtype: str, ours: float | None) -> str:
     return ""
 
 
-def _peer(
-    data: SparseData, name: str, make: Callable[[], Sequence[Call]], ours: float | None
-) -> dict[str, Any]:
+def _peer(data, name, make, ours):
     if name == "dense" and (reason := too_long(data.case, data.dtype, ours)):
         return {"reason": reason}
 
-    def keep(call: Call) -> None:
+    def keep(call):
         data.result = None  # the memory of the last one
         data.result = call()
 
-    def contender() -> Contender:
+    def contender():
         made = make()
         if ours is not None and (least := _first_time(made[-1])) > TOO_LONG * ours + OF_CALLS:
             raise RuntimeError(f"a call took {least:.0f} µs, too long to be timed further")
@@ -143,7 +138,7 @@ def _peer(
     return data.time_of(contender)
 
 
-def _first_time(call: Callable[[], object]) -> float:
+def _first_time(call):
     """Microseconds of a later call: the first one may load or choose something."""
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
@@ -153,7 +148,7 @@ def _first_time(call: Callable[[], object]) -> float:
 
 
 @cache
-def copy_rate() -> float:
+def copy_rate():
     """Bytes per second through this device's memory, half of them read and half written."""
     x = cupy.zeros(COPIED, "f4")
     y = cupy.empty_like(x)

@@ -7,9 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from functools import partial, reduce
-from typing import Any
 
 import cupy
 import numpy as np
@@ -17,7 +15,6 @@ import numpy as np
 import batchkron as bk
 from benchmarks.core.checks import relative_error
 from benchmarks.core.device_timing import call_microseconds, random_array, timed
-from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report import Cell
 
 PROGRAM = """
@@ -42,7 +39,7 @@ CALLS = 2000  # between two synchronisations
 REPEATS = 11
 
 
-def start_cells(_: Choice) -> Iterator[Cell]:
+def start_cells(_):
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {
             "BATCHKRON_CACHE_DIR": folder,
@@ -62,8 +59,8 @@ def start_cells(_: Choice) -> Iterator[Cell]:
             yield cell
 
 
-def latency_cells(_: Choice) -> Iterator[Cell]:
-    def cell(name: str, time: float, goal: float | None = None, **more: float) -> Cell:
+def latency_cells(_):
+    def cell(name, time, goal=None, **more):
         return Cell("latency", name, "float64", {"microseconds": time, **more}, goal=goal)
 
     bare = cupy.RawKernel('extern "C" __global__ void bare(double* x) {}', "bare")
@@ -84,7 +81,7 @@ def latency_cells(_: Choice) -> Iterator[Cell]:
         yield cell(f"{name} call", time, GOALS["call"], relative_error=error)
 
 
-def tiny_operators() -> Iterator[tuple[str, Any]]:
+def tiny_operators():
     rng = np.random.default_rng(5)
     for name in POWERS:
         size, modes = map(int, name.split("^"))
@@ -94,7 +91,7 @@ def tiny_operators() -> Iterator[tuple[str, Any]]:
     yield "8 × (3,2)", bk.BatchedKron(pool, ids, [0] * 8, [0] * 8)
 
 
-def function_calls() -> Iterator[tuple[str, Callable[[], Any], Any]]:
+def function_calls():
     for name in (*POWERS, "16^4"):
         size, modes = map(int, name.split("^"))
         factors = [random_array((size, size), "float64") for _ in range(modes)]

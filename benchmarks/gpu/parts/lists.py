@@ -1,37 +1,33 @@
 """Batch lists next to their floors, to other libraries, and to one vector after another."""
 
-from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import cupy
 import numpy as np
 
 import batchkron as bk
-from benchmarks.core.device_timing import Call, Contender, random_array, timed
-from benchmarks.gpu.cases.cases import UNKNOWNS, ListCase, atomic_floor, batch_bytes, batch_floor
+from benchmarks.core.device_timing import random_array, timed
+from benchmarks.gpu.cases.cases import UNKNOWNS, atomic_floor, batch_bytes, batch_floor
 from benchmarks.gpu.cases.list_cases import HUGE, OVER_FLOOR, OVER_MEASURED_FLOOR, list_floor
 from benchmarks.gpu.data import ListSubject, free_memory, random_ids
-from benchmarks.gpu.options import Choice
 from benchmarks.gpu.peers import cublas, torch_chain
 from benchmarks.gpu.peers.chains import Multiply, gemm, run_all
 from benchmarks.gpu.report import Cell, least
 
-Array = Any
 MIN_GAIN = 1.2  # over ASGarD as recorded, of the atomic form
 MAX_GATHERS = 8_000_000  # blocks that `gather_rate` reads
 WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes
 SOURCE = Path(__file__).with_name("gather.cu")
 
 
-def needed_bytes(case: ListCase, itemsize: int) -> int:
+def needed_bytes(case, itemsize):
     """Memory of one chain: two buffers, factors of one mode, indices."""
     elements = 2 * case.input_block + case.size**2
     return case.products * (elements * itemsize + 8 * (case.modes + 2))
 
 
-def _steps(case: ListCase, *given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+def _steps(case, *given):
     """A batch of multiplies for each mode, where it reads and writes, and what each mode has."""
     n, buffers = case.size, given[0]
     for mode, own in enumerate(zip(*given[1:], strict=True)):
@@ -39,13 +35,11 @@ def _steps(case: ListCase, *given: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         yield step, buffers[mode % 2], buffers[(mode + 1) % 2], *own
 
 
-def cublas_calls(
-    case: ListCase, pools: Sequence[Array], ids: Sequence[Array], inputs: Array, x: Array, y: Array
-) -> dict[str, list[Call]]:
+def cublas_calls(case, pools, ids, inputs, x, y):
     """Gathers and sums by CuPy, multiplies by cuBLAS."""
     buffers = [cupy.empty((case.products, case.input_block), x.dtype) for _ in range(2)]
     gathered = cupy.empty((case.products, case.size, case.size), x.dtype)
-    calls: list[Call] = [partial(cupy.take, x, inputs, axis=0, out=buffers[0])]
+    calls = [partial(cupy.take, x, inputs, axis=0, out=buffers[0])]
     for step, source, target, pool, indices in _steps(case, buffers, pools, ids):
         calls.append(partial(cupy.take, pool, indices, axis=0, out=gathered))
         one = gemm(step, own_factors=True)
@@ -55,9 +49,7 @@ def cublas_calls(
     return {"": [partial(run_all, calls)]}
 
 
-def torch_calls(
-    case: ListCase, pools: Any, ids: Any, inputs: Array, outputs: Array, x: Array, y: Array
-) -> dict[str, list[Call]]:
+def torch_calls(case, pools, ids, inputs, outputs, x, y):
     """index_select, bmm and index_add_."""
     torch, tensor = torch_chain.torch, torch_chain.tensor
     first, result, count, n = tensor(x), tensor(y), case.products, case.size
@@ -65,7 +57,7 @@ def torch_calls(
     buffers = [torch.empty((count, case.input_block), **made) for _ in range(2)]
     gathered = torch.empty((count, n, n), **made)
     select = torch.index_select
-    calls: list[Call] = [partial(select, first, 0, tensor(inputs), out=buffers[0]), result.zero_]
+    calls = [partial(select, first, 0, tensor(inputs), out=buffers[0]), result.zero_]
     for step, source, target, pool, indices in _steps(case, buffers, pools, ids):
         calls.append(partial(select, tensor(pool), 0, tensor(indices), out=gathered))
         vectors = source.view(count, n, step.others).transpose(1, 2)
@@ -75,7 +67,7 @@ def torch_calls(
     return {"": [partial(run_all, calls)]}
 
 
-def batch_cells(choice: Choice) -> Iterator[Cell]:
+def batch_cells(choice):
     case, dtype = choice.case, choice.dtype
     subject = ListSubject(case, dtype)
     kind = "batch" if case.unknowns == UNKNOWNS else "small batch"
@@ -89,10 +81,10 @@ def batch_cells(choice: Choice) -> Iterator[Cell]:
     *columns, sources, targets = columns
     lists, vectors = (case, pools, columns, sources), (subject.x, subject.out)
 
-    def by_cublas() -> Contender:
+    def by_cublas():
         return cublas_calls(*lists, *vectors), cublas.library().on
 
-    def by_torch() -> Contender:
+    def by_torch():
         return torch_calls(*lists, targets, *vectors), torch_chain.on
 
     needed = needed_bytes(case, subject.x.itemsize)
@@ -104,7 +96,7 @@ def batch_cells(choice: Choice) -> Iterator[Cell]:
     yield cell
 
 
-def atomic_cells(choice: Choice) -> Iterator[Cell]:
+def atomic_cells(choice):
     """The list in random order: added atomically by an operator and by the function; owned sums."""
     case, dtype = choice.case, choice.dtype
     subject = ListSubject(case, dtype, "atomic")
@@ -112,7 +104,7 @@ def atomic_cells(choice: Choice) -> Iterator[Cell]:
     pools, ids, inputs, outputs = subject.content
     given = [pools, *map(cupy.asarray, (ids, x, inputs, outputs))]
 
-    def once() -> None:
+    def once():
         y.data.memset_async(0, y.nbytes)
         bk.batched_kron(*given, y)
 
@@ -126,7 +118,7 @@ def atomic_cells(choice: Choice) -> Iterator[Cell]:
 
 
 @cache
-def gather_rate(block: int, blocks: int, dtype: str) -> float:
+def gather_rate(block, blocks, dtype):
     x = random_array((blocks * block,), dtype)
     size = block * x.itemsize
     word = max(width for width in WORDS if size % width == 0)
@@ -144,14 +136,14 @@ def gather_rate(block: int, blocks: int, dtype: str) -> float:
     return count * size / (1e-6 * timed([call]))
 
 
-def list_cells(choice: Choice) -> Iterator[Cell]:
+def list_cells(choice):
     case, dtype = choice.case, choice.dtype
     subject = ListSubject(case, dtype)
 
-    def one_by_one() -> list[Call]:
+    def one_by_one():
         apply = subject.operator().apply
 
-        def call() -> None:
+        def call():
             for source, target in zip(subject.x, subject.out, strict=True):
                 apply(source, out=target)
 

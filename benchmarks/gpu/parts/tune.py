@@ -1,22 +1,19 @@
 """What tuning gains over the rule (the choice by estimated times), and how long it takes."""
 
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import cupy
 
 from batchkron.backends import Tuning, tuned_plans
 from benchmarks.gpu.cases.cases import ListCase
 from benchmarks.gpu.compiling import compile_batch, compile_kron
-from benchmarks.gpu.options import Choice
 from benchmarks.gpu.report import Cell
 
 
 @contextmanager
-def empty_cache() -> Iterator[None]:
+def empty_cache():
     """A cache that is thrown away with what tuning finds, so that other parts go by the rule."""
     name = "BATCHKRON_CACHE_DIR"
     before = os.environ.get(name)
@@ -30,11 +27,11 @@ def empty_cache() -> Iterator[None]:
                 os.environ[name] = before
 
 
-def tune_cells(choice: Choice, seconds: float) -> Iterator[Cell]:
+def tune_cells(choice, seconds):
     """One case in one dtype, with the rule as peer; no cell where there is nothing to choose."""
     case, dtype = choice.case, choice.dtype
     tuning, is_list = Tuning(seconds=seconds), isinstance(case, ListCase)
-    ours: dict[str, Any] = {}
+    ours = {}
     try:
         with empty_cache(), tuned_plans(tuning):
             compile_batch(case, dtype) if is_list else compile_kron(case.shape, dtype)

@@ -1,14 +1,9 @@
 """A Kron-Matmul as a chain of matrix multiplies that any BLAS can do. Pure arithmetic on sizes."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from benchmarks.shapes import KronMatmul
-
-Call = Callable[[], object]
 FORMS = ("in place", "turned")
 
 
@@ -29,11 +24,11 @@ class Multiply:
     others: int
 
     @property
-    def elements(self) -> int:
+    def elements(self):
         return self.batch * self.K * self.others
 
 
-def chain(shape: KronMatmul, form: str) -> list[Multiply]:
+def chain(shape, form):
     """The multiplies of a shape.
 
     "in place": each factor multiplies its mode where it lies, in the order of least work, by a
@@ -56,7 +51,7 @@ def chain(shape: KronMatmul, form: str) -> list[Multiply]:
     return steps
 
 
-def places(count: int, x: Any, out: Any, buffers: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def places(count, x, out, buffers):
     """Where each multiply of a chain reads and writes: from x to ``out`` by two buffers in turn."""
     source = x
     for number in range(count):
@@ -65,17 +60,15 @@ def places(count: int, x: Any, out: Any, buffers: Sequence[Any]) -> Iterator[tup
         source = target
 
 
-def run_all(calls: Sequence[Call]) -> None:
+def run_all(calls):
     for call in calls:
         call()
 
 
-def kron_calls(
-    shape: KronMatmul, factors: Sequence[Any], pairs: Any, buffers: Any, multiply: Any
-) -> dict[str, list[Call]]:
+def kron_calls(shape, factors, pairs, buffers, multiply):
     """The calls of each form of the chain, by ``multiply(step, factor, source, target)``."""
 
-    def bound(steps: Sequence[Multiply], x: Any, y: Any) -> Call:
+    def bound(steps, x, y):
         ends = zip(steps, places(len(steps), x, y, buffers), strict=True)
         return partial(run_all, [multiply(one, factors[one.mode], *pair) for one, pair in ends])
 
@@ -100,7 +93,7 @@ class Gemm:
     batch: int
 
 
-def gemm(step: Multiply, own_factors: bool = False) -> Gemm:
+def gemm(step, own_factors=False):
     """The call of a multiply; with ``own_factors`` each matrix of the batch has its own A."""
     C, K, others = step.C, step.K, step.others
     factor = C * K if own_factors else 0

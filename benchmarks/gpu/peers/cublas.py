@@ -5,19 +5,14 @@ which CuPy has loaded is called directly: the same kernels, and nothing on the h
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import cupy
 
 from benchmarks.gpu.peers import chains
-from benchmarks.gpu.peers.chains import Call, Gemm, Multiply, gemm
-from benchmarks.shapes import KronMatmul
-
-Array = Any  # cupy.ndarray
+from benchmarks.gpu.peers.chains import gemm
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for compute capability 9.0
 _TYPES = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
@@ -26,7 +21,7 @@ _TYPES = {"float32": ("S", ctypes.c_float), "float64": ("D", ctypes.c_double)}
 class Library:
     """cuBLAS with a handle of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         cupy.cuda.device.get_cublas_handle()  # CuPy loads the library
         maps = Path("/proc/self/maps").read_text().splitlines()
         paths = {line.split()[-1] for line in maps if "libcublas.so" in line}
@@ -38,19 +33,19 @@ class Library:
         self._workspace = cupy.cuda.alloc(WORKSPACE_BYTES)
 
     @staticmethod
-    def _check(status: int) -> None:
+    def _check(status):
         if status:
             raise RuntimeError(f"cuBLAS status {status}")
 
     @contextmanager
-    def on(self, stream: Any) -> Iterator[None]:
+    def on(self, stream):
         """Run on a stream, with memory of our own, as a captured graph must."""
         self._check(self._library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream.ptr)))
         memory = ctypes.c_void_p(self._workspace.ptr), ctypes.c_size_t(WORKSPACE_BYTES)
         self._check(self._library.cublasSetWorkspace_v2(self._handle, *memory))
         yield
 
-    def call(self, one: Gemm, factor: Array, x: Array, y: Array) -> Call:
+    def call(self, one, factor, x, y):
         """A multiply, ready to be called; it keeps its arrays."""
         letter, scalar = _TYPES[factor.dtype.name]
         function = getattr(self._library, f"cublas{letter}gemmStridedBatched")
@@ -64,23 +59,21 @@ class Library:
         first = (self._handle, *sizes, ctypes.byref(alpha), *a, *b)
         arguments = (*first, ctypes.byref(beta), *c, ctypes.c_int(one.batch))
 
-        def run(held: Sequence[Array] = held) -> None:
+        def run(held=held):
             self._check(function(*arguments))
 
         return run
 
 
 @cache
-def library() -> Library:
+def library():
     return Library()
 
 
-def kron_calls(
-    shape: KronMatmul, factors: Sequence[Array], pairs: Sequence[Any], buffers: Sequence[Array]
-) -> dict[str, list[Call]]:
+def kron_calls(shape, factors, pairs, buffers):
     """The calls of each form of the chain. ``factors`` are A_k (outputs, inputs) on the device."""
 
-    def multiply(step: Multiply, *given: Array) -> Call:
+    def multiply(step, *given):
         return library().call(gemm(step), *given)
 
     return chains.kron_calls(shape, factors, pairs, buffers, multiply)

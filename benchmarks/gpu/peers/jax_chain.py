@@ -5,18 +5,12 @@ XLA runs on streams of its own, so that its calls cannot be captured in a graph 
 
 import importlib
 import os
-from collections.abc import Sequence
 from functools import cache
 from importlib import util
-from typing import Any
-
-from benchmarks.shapes import KronMatmul
-
-Array = Any
 
 
 @cache
-def _jax() -> Any:
+def _jax():
     """JAX in full precision, which takes memory as it needs it and not most of it at first."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = importlib.import_module("jax")
@@ -26,7 +20,7 @@ def _jax() -> Any:
 
 
 @cache
-def missing() -> str:
+def missing():
     if util.find_spec("jax") is None:
         return "not measured: JAX is not installed"
     try:
@@ -42,15 +36,13 @@ class Chain:
     Each multiply puts its mode behind all others.
     """
 
-    def __init__(
-        self, shape: KronMatmul, factors: Sequence[Array], inputs: Sequence[Array]
-    ) -> None:
+    def __init__(self, shape, factors, inputs):
         jax = _jax()
         placed = jax.dlpack.from_dlpack  # on the same memory
         self._factors, self._inputs = list(map(placed, factors)), list(map(placed, inputs))
-        self.result: Array = None
+        self.result = None
 
-        def chain(x: Array, factors: Sequence[Array]) -> Array:
+        def chain(x, factors):
             z = x.reshape(shape.rows, *(p for p, _ in shape.factors))
             for factor in factors:
                 z = jax.numpy.tensordot(z, factor, axes=((1,), (1,)))
@@ -58,9 +50,9 @@ class Chain:
 
         self._call = jax.jit(chain)
 
-    def run(self) -> None:
+    def run(self):
         for x in self._inputs:
             self.result = self._call(x, self._factors)
 
-    def wait(self) -> None:
+    def wait(self):
         self.result.block_until_ready()

@@ -1,23 +1,17 @@
 """Chains of torch's multiplies, on the memory of CuPy's arrays. torch need not be installed."""
 
-from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
 
 from benchmarks.gpu.peers import chains
-from benchmarks.gpu.peers.chains import Call, Multiply
-from benchmarks.shapes import KronMatmul
 
 try:
     import torch
 except ImportError:
     torch = None
 
-Tensor = Any
-
 
 @cache
-def missing() -> str:
+def missing():
     """Why torch cannot be measured; empty if it can."""
     if torch is None:
         return "not measured: torch is not installed"
@@ -27,15 +21,15 @@ def missing() -> str:
     return ""
 
 
-def on(stream: Any) -> Any:
+def on(stream):
     return torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr))
 
 
-def tensor(array: Any) -> Tensor:
+def tensor(array):
     return torch.as_tensor(array, device="cuda")
 
 
-def multiply(step: Multiply, factor: Tensor, x: Tensor, y: Tensor) -> Call:
+def multiply(step, factor, x, y):
     """A multiply, ready to be called, between flat tensors; ``factor`` is A (K, C)."""
     batch, C, K, others = step.batch, step.C, step.K, step.others
     source, target = x[: batch * C * others], y[: step.elements]
@@ -50,9 +44,7 @@ def multiply(step: Multiply, factor: Tensor, x: Tensor, y: Tensor) -> Call:
     return partial(torch.bmm, vectors.transpose(1, 2), matrices, out=out)
 
 
-def kron_calls(
-    shape: KronMatmul, factors: Sequence[Any], pairs: Sequence[Any], buffers: Sequence[Any]
-) -> dict[str, list[Call]]:
+def kron_calls(shape, factors, pairs, buffers):
     matrices, between = ([tensor(one) for one in arrays] for arrays in (factors, buffers))
     vectors = [[tensor(one).view(-1) for one in pair] for pair in pairs]
     return chains.kron_calls(shape, matrices, vectors, between, multiply)

@@ -5,14 +5,9 @@ arguments that returns the product. torch need not be installed.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
-
-Tensor = Any
-Call = Callable[[], Tensor]
 
 
-def einsum(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+def einsum(torch, values, x, layout):
     a, b, c, d = values.shape
     first = layout == "batch-first"
     formula = "nacd,abcd->nabd" if first else "acdn,abcd->abdn"
@@ -21,7 +16,7 @@ def einsum(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
     return lambda: torch.einsum(formula, blocks, values).reshape(*shape)
 
 
-def permuted_input(values: Tensor, x: Tensor, layout: str) -> Tensor:
+def permuted_input(values, x, layout):
     """Line 3 of algorithm 1: (batch, a d, c), or (a d, c, batch)."""
     a, _, c, d = values.shape
     if layout == "batch-first":
@@ -29,7 +24,7 @@ def permuted_input(values: Tensor, x: Tensor, layout: str) -> Tensor:
     return x.view(a, c, d, -1).transpose(1, 2).reshape(a * d, c, -1).contiguous()
 
 
-def permuted_output(values: Tensor, y: Tensor, layout: str) -> Tensor:
+def permuted_output(values, y, layout):
     """Line 1 of algorithm 1, of (batch, a d, b) or (a d, b, batch)."""
     a, b, _, d = values.shape
     if layout == "batch-first":
@@ -37,35 +32,35 @@ def permuted_output(values: Tensor, y: Tensor, layout: str) -> Tensor:
     return y.reshape(a, d, b, -1).transpose(1, 2).reshape(a * b * d, -1)
 
 
-def block_values(values: Tensor) -> Tensor:
+def block_values(values):
     """The blocks of the block-diagonal matrix, (a d, b, c)."""
     a, b, c, d = values.shape
     return values.permute(0, 3, 1, 2).reshape(a * d, b, c).contiguous()
 
 
-def _multiply(torch: Any, blocks: Tensor, x: Tensor, layout: str) -> Tensor:
+def _multiply(torch, blocks, x, layout):
     if layout == "batch-first":
         return torch.bmm(x.transpose(0, 1), blocks.transpose(-1, -2)).transpose(0, 1)
     return torch.bmm(blocks, x)
 
 
-def bmm(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+def bmm(torch, values, x, layout):
     blocks = block_values(values)
 
-    def call() -> Tensor:
+    def call():
         permuted = permuted_input(values, x, layout)
         return permuted_output(values, _multiply(torch, blocks, permuted, layout), layout)
 
     return call
 
 
-def bmm_alone(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+def bmm_alone(torch, values, x, layout):
     """Line 2 of algorithm 1 alone, on permuted data; its result is permuted, too."""
     blocks, permuted = block_values(values), permuted_input(values, x, layout)
     return lambda: _multiply(torch, blocks, permuted, layout)
 
 
-def block_sparse(torch: Any, values: Tensor) -> Tensor:
+def block_sparse(torch, values):
     """The block-diagonal matrix as BSR, of square blocks of gcd(b, c)."""
     a, b, c, d = values.shape
     side, count = math.gcd(b, c), a * d
@@ -81,12 +76,12 @@ def block_sparse(torch: Any, values: Tensor) -> Tensor:
     )
 
 
-def bsr(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+def bsr(torch, values, x, layout):
     """A block-sparse multiply between two permutations."""
     matrix = block_sparse(torch, values)
     a, b, c, d = values.shape
 
-    def call() -> Tensor:
+    def call():
         permuted = permuted_input(values, x, layout)
         if layout == "batch-first":
             y = torch.nn.functional.linear(permuted.reshape(-1, a * d * c), matrix)
@@ -97,7 +92,7 @@ def bsr(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
     return call
 
 
-def dense_matrix(torch: Any, values: Tensor) -> Tensor:
+def dense_matrix(torch, values):
     a, b, c, d = values.shape
     matrix = torch.zeros((a, b, d, a, c, d), dtype=values.dtype, device=values.device)
     i = torch.arange(a, device=values.device)[:, None]
@@ -106,17 +101,17 @@ def dense_matrix(torch: Any, values: Tensor) -> Tensor:
     return matrix.view(a * b * d, a * c * d)
 
 
-def _by_matrix(torch: Any, matrix: Tensor, x: Tensor, layout: str) -> Call:
+def _by_matrix(torch, matrix, x, layout):
     if layout == "batch-first":
         return lambda: torch.nn.functional.linear(x, matrix)
     return lambda: torch.matmul(matrix, x)
 
 
-def dense(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+def dense(torch, values, x, layout):
     return _by_matrix(torch, dense_matrix(torch, values), x, layout)
 
 
-def compressed_rows(torch: Any, values: Tensor) -> Tensor:
+def compressed_rows(torch, values):
     a, b, c, d = values.shape
     index = {"dtype": torch.int32, "device": values.device}
     starts = torch.arange(a * b * d + 1, **index) * c
@@ -128,11 +123,11 @@ def compressed_rows(torch: Any, values: Tensor) -> Tensor:
     return torch.sparse_csr_tensor(starts, columns, entries, size=(a * b * d, a * c * d))
 
 
-def sparse(torch: Any, values: Tensor, x: Tensor, layout: str) -> Call:
+def sparse(torch, values, x, layout):
     return _by_matrix(torch, compressed_rows(torch, values), x, layout)
 
 
-MAKERS: dict[str, Callable[[Any, Tensor, Tensor, str], Call]] = {
+MAKERS = {
     "bmm": bmm,
     "einsum": einsum,
     "bsr": bsr,
