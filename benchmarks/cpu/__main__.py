@@ -15,7 +15,7 @@ from benchmarks.core.tables import machine_lines
 from benchmarks.core.timing import OURS
 from benchmarks.cpu import report, tables
 from benchmarks.cpu.ceilings import best_of, compile_kernels, measure_ceilings
-from benchmarks.cpu.cells import Conditions, in_order, keys_of, measure_cell
+from benchmarks.cpu.contenders import Conditions, in_order, keys_of, measure_cell
 from benchmarks.cpu.peers import NAMES, all_peers
 from benchmarks.cpu.random_run import MOODS, measure_draw, print_tables
 from benchmarks.cpu.regimes import REGIMES

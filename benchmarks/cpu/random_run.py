@@ -24,8 +24,7 @@ from benchmarks.core.timing import (
     settle,
     verified,
 )
-from benchmarks.cpu.cells import offers_of, results_of
-from benchmarks.cpu.contenders import Batchkron, OurFunction, make_data
+from benchmarks.cpu.contenders import Batchkron, OurFunction, make_data, offers_of, results_of
 from benchmarks.cpu.peers.python import BOUND
 from benchmarks.random_shapes import WORST, standing, summary, worst_tables
 

@@ -239,7 +239,8 @@ def test_options_that_do_not_go_together_are_refused():
 
 def test_a_wrong_result_of_ours_is_named(rng, monkeypatch, capsys):
     contenders, cells, run, timing = (
-        module(name) for name in ("cpu.contenders", "cpu.cells", "cpu.random_run", "core.timing")
+        module(name)
+        for name in ("cpu.contenders", "cpu.contenders", "cpu.random_run", "core.timing")
     )
     conditions = cells.Conditions([], {}, bk.set_num_threads, (1, 0.001), MIB, MIB, rng)
 
