@@ -58,13 +58,10 @@ def box(dimensions=2):
 def oblique(dimensions=2):
     """Return diffusion with the tensor R diag(1, ε, …) Rᵀ, ε = 0.01, R rotations by 30°."""
     axes = axes_of(dimensions)
-    R = np.eye(dimensions)
+    R, cosine, sine = np.eye(dimensions), np.cos(np.pi / 6), np.sin(np.pi / 6)
     for i in range(dimensions - 1):
-        turn, angle = np.eye(dimensions), np.pi / 6
-        turn[i : i + 2, i : i + 2] = [
-            [np.cos(angle), -np.sin(angle)],
-            [np.sin(angle), np.cos(angle)],
-        ]
+        turn = np.eye(dimensions)
+        turn[i : i + 2, i : i + 2] = [[cosine, -sine], [sine, cosine]]
         R = R @ turn
     K = R @ np.diag([1.0] + [1e-2] * (dimensions - 1)) @ R.T
     terms = [K[i, j] * div(x) @ grad(y) for i, x in enumerate(axes) for j, y in enumerate(axes)]
@@ -88,20 +85,14 @@ def diffusion(dimensions=2):
     return PDE(axes, laplacian(axes), boundary=Dirichlet(), initial=0.0)
 
 
-def _front(x, y):
-    return np.tanh((x + y - 1.0) / 0.05)
-
-
-def _corner(x, y):
-    return np.exp(-(x + y) / 0.1)
-
-
-def _two_bumps(x, y):
-    first = np.exp(-((x - 0.3) ** 2 + (y - 0.3) ** 2) / 0.005)
-    return first + np.exp(-((x - 0.7) ** 2 + (y - 0.6) ** 2) / 0.005)
-
-
-_SHAPES = {"front": _front, "corner": _corner, "two bumps": _two_bumps}
+_SHAPES = {
+    "front": lambda x, y: np.tanh((x + y - 1.0) / 0.05),
+    "corner": lambda x, y: np.exp(-(x + y) / 0.1),
+    "two bumps": lambda x, y: (
+        np.exp(-((x - 0.3) ** 2 + (y - 0.3) ** 2) / 0.005)
+        + np.exp(-((x - 0.7) ** 2 + (y - 0.6) ** 2) / 0.005)
+    ),
+}
 SHAPES = tuple(_SHAPES)
 
 

@@ -152,16 +152,14 @@ def by_torch(data):
 
 
 def contenders(data):
-    W = data.sparse
+    W, stored = data.sparse, "transpose stored"
     found = [
         Contender(OURS, "", [ours(data)], False),
         Contender("SciPy CSR", "", [by_sparse(data, W, W.T)], True),
-        Contender("SciPy CSR", "transpose stored", [by_sparse(data, W, data.turned)], True),
+        Contender("SciPy CSR", stored, [by_sparse(data, W, data.turned)], True),
     ]
     torch_call = by_torch(data)
-    if torch_call is not None:
-        found.append(Contender("torch CSR", "transpose stored", [torch_call], True))
-    return found
+    return found + ([Contender("torch CSR", stored, [torch_call], True)] if torch_call else [])
 
 
 def set_threads(count):
@@ -199,19 +197,6 @@ def all_data(options, kinds=("W",)):
             yield InterpolatedData(matrices, batch, dtype, kind, rng)
 
 
-def cpu_rows(options):
-    for data in all_data(options, KINDS):
-        yield from measured(data, options.threads, options.turn)
-
-
-def device_rows(options):
-    from benchmarks.gpu.parts import interpolated as part
-
-    for data in all_data(options):
-        for kind in part.KINDS:
-            yield described(data, kind) | part.measured_row(data, kind)
-
-
 def segment_rows(options):
     """The transpose alone: by the owners of cells, by the rule, with segments of some points."""
     from benchmarks.gpu.parts.interpolated import variant_time
@@ -233,16 +218,22 @@ def main():
     parser.add_argument("--points", type=int, help="20 000, on a device 500 000")
     parser.add_argument("--batch", type=counts, default=[1, 17], help="numbers of vectors")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
-    parser.add_argument(
-        "--segments",
-        type=counts,
-        help="on a device: only the transpose, with so many points, such as 16,32,64",
-    )
+    segments = "on a device: only the transpose, with so many points, such as 16,32,64"
+    parser.add_argument("--segments", type=counts, help=segments)
     options = parser.parse_args()
     on_cpu = options.device == "cpu"
     options.points = options.points or (20_000 if on_cpu else 500_000)
-    run = cpu_rows if on_cpu else segment_rows if options.segments else device_rows
-    rows = recorded(run(options), options.json, {"machine": machine(options.device)})
+    if on_cpu:
+        data = all_data(options, KINDS)
+        rows = (row for one in data for row in measured(one, options.threads, options.turn))
+    elif options.segments:
+        rows = segment_rows(options)
+    else:
+        from benchmarks.gpu.parts import interpolated as part
+
+        pairs = ((one, kind) for one in all_data(options) for kind in part.KINDS)
+        rows = (described(*pair) | part.measured_row(*pair) for pair in pairs)
+    rows = recorded(rows, options.json, {"machine": machine(options.device)})
     if on_cpu:
         gains = np.array([row["gain"] for row in rows if "gain" in row])
         print(f"median gain {np.median(gains):.2f}, least {gains.min():.2f}")

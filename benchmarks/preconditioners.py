@@ -183,18 +183,17 @@ def steps(B, M, u):
     return u, iterations
 
 
-def _ours(problem, B):
-    A = problem.operator
-    M = preconditioners.make("auto", A, 1.0)
-    return bk.Identity(problem.unknowns) - A, M, M.numbers
-
-
 def _incomplete(problem, B):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         factors = spilu(csc_matrix(B), drop_tol=1e-3)
     M = LinearOperator(B.shape, matvec=factors.solve, dtype=np.float64)
     return B, M, factors.nnz
+
+
+def _ours(problem, B):
+    M = preconditioners.make("auto", problem.operator, 1.0)
+    return bk.Identity(problem.unknowns) - problem.operator, M, M.numbers
 
 
 def _complete(problem, B):

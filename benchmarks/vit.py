@@ -26,6 +26,7 @@ PUBLISHED = {
     **{"feed-forward": (0.91, 0.77), "attention": (0.87, 0.79), "block": (0.90, 0.78)},
     "ViT": (0.89, 0.78),
 }
+FEED_FORWARD = "linear 4N x N, bias", "linear N x 4N, bias"
 # Share of both feed-forward layers in a forward pass: float16, float32
 PUBLISHED_SHARES = {"S/16": (0.31, 0.46), "B/16": (0.42, 0.54), "L/16": (0.46, 0.58)}
 TOLERANCE = {"float16": 3e-2, "float32": 1e-4}  # relative to the largest entry, of float32
@@ -206,10 +207,6 @@ def backward(model, x, gradient):
     return given.grad
 
 
-def differs(found, expected, dtype):
-    return not relative_error(found.float(), expected) <= TOLERANCE[dtype]
-
-
 def measured(name, dtype, options):
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
@@ -240,7 +237,7 @@ def measured(name, dtype, options):
             except (TypeError, RuntimeError) as error:  # no kernels of this dtype, or no memory
                 remarks.append(f"{who}: {type(error).__name__}")
                 continue
-            if differs(result, expected, dtype):
+            if not relative_error(result.float(), expected) <= TOLERANCE[dtype]:
                 remarks.append(f"{who}: wrong")
                 continue
             calls[who] = run
@@ -253,22 +250,17 @@ def measured(name, dtype, options):
 
 
 def shares(rows, size):
-    said = []
-    depth = SIZES[size][1]
+    depth, published = SIZES[size][1], PUBLISHED_SHARES.get(size)
     for k, dtype in enumerate(("float16", "float32")):
         times = {
-            row["name"]: row["milliseconds"]["dense"]
+            row["name"]: row["milliseconds"].get("dense")
             for row in rows
             if (row["dtype"], row["direction"]) == (dtype, "forward")
-            and "dense" in row["milliseconds"]
         }
-        if {"linear 4N x N, bias", "linear N x 4N, bias", "ViT"} <= set(times):
-            both = times["linear 4N x N, bias"] + times["linear N x 4N, bias"]
-            known = PUBLISHED_SHARES.get(size)
-            published = f" (published {known[k]:.2f})" if known else ""
-            share = f"{depth * both / times['ViT']:.2f}{published}"
-            said.append(f"feed-forward layers, {dtype}: {share}")
-    return said
+        *both, whole = map(times.get, (*FEED_FORWARD, "ViT"))
+        if None not in (*both, whole):
+            known = f" (published {published[k]:.2f})" if published else ""
+            yield f"feed-forward layers, {dtype}: {depth * sum(both) / whole:.2f}{known}"
 
 
 def main(arguments=None):

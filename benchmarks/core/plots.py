@@ -53,7 +53,7 @@ def label_marks(axis, marks, **style):
 
     places = [(one, axis.transData.transform(one[:2])) for one in marks]
     taken = [Bbox.from_bounds(*(at - 5), 10, 10) for _, at in places]
-    labels = []
+    frame, labels = axis.bbox, []
     for (x, y, name, color), at in places:
         how = {"textcoords": "offset pixels", "color": color, **style}
         text = axis.annotate(name, (x, y), (0, 0), **how)
@@ -64,7 +64,8 @@ def label_marks(axis, marks, **style):
             left = at[0] + distance * dx + (dx - 1) * extent.width / 2
             low = at[1] + distance * dy - extent.height / 2
             box = Bbox.from_bounds(left, low, extent.width, extent.height)
-            covered = box.count_overlaps(taken) + 9 * (not _is_inside(box, axis.bbox))
+            is_inside = frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0
+            covered = box.count_overlaps(taken) + 9 * (not (is_inside and box.y1 < frame.y1))
             if covered < best:
                 best, chosen = covered, box
             if not covered:
@@ -73,10 +74,6 @@ def label_marks(axis, marks, **style):
         taken.append(chosen)
         labels.append(chosen)
     return labels
-
-
-def _is_inside(box, frame):
-    return bool(frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1)
 
 
 def grouped(values, most=MAX_BOXES):

@@ -38,26 +38,19 @@ TILE_VARIANTS = (
 WAYS = ((BANDS, BAND_VARIANTS), (TILES, TILE_VARIANTS))
 
 
-def has_kernel(sizes, dtype, out, family, variant):
-    a, b, *inner = (DeviceMatrix(0, n, n, n, 1) for n in in_order(sizes))
-    shape = ProductShape(a, b, out.data.ptr % WORD_BYTES, np.dtype(dtype), *inner)
-    limits = device_limits(current_device())
-    return family.kernel(shape, limits, variant) is not None
-
-
-def in_order(values):
-    """Those of a and b, then the inner ones where a and b are products of two."""
-    return list(values) if len(values) == 2 else [values[place] for place in (0, 2, 1, 3)]
-
-
 def measured(sizes, dtype):
     """A record for each kernel; results are compared with those of CuPy, bit by bit."""
     subject, written = ExplicitSubject(sizes, dtype), explicit_bytes(sizes, dtype)
     matrices, outs = subject.matrices, subject.outs
     device, halves = current_device(), matrices
-    if len(matrices) == 4:
+    if len(matrices) == 4:  # a and b are products of two
         halves = [cupy.kron(*matrices[:2]), cupy.kron(*matrices[2:])]
+        matrices = [matrices[place] for place in (0, 2, 1, 3)]
     expected = cupy.kron(*halves)
+    a, b, *inner = matrices
+    places = [DeviceMatrix(0, len(one), len(one), len(one), 1) for one in matrices]
+    at = outs[-1].data.ptr % WORD_BYTES
+    shape = ProductShape(*places[:2], at, np.dtype(dtype), *places[2:])
     common = {"case": squares(*sizes).name, "dtype": dtype, "written": written}
 
     def record(family, variant, calls, moved):
@@ -65,11 +58,20 @@ def measured(sizes, dtype):
         own = {"family": family, "variant": str(variant), "microseconds": time}
         return common | own | {"terabytes_per_second": moved / time / 1e6}
 
-    for name, work in (("fill", filled), ("copy", copied)):
-        yield record("driver", name, [partial(work, out) for out in outs], written)
-    a, b, *inner = in_order(matrices)
+    def fill(out):
+        out.data.memset_async(0, out.nbytes, cupy.cuda.get_current_stream())
+
+    def copy(out):
+        """Copy half of the memory to its other half: as many bytes move as are in it."""
+        half = out.nbytes // 2
+        stream = cupy.cuda.get_current_stream()
+        (out.data + half).copy_from_device_async(out.data, half, stream)
+
+    for work in (fill, copy):
+        calls = [partial(work, out) for out in outs]
+        yield record("driver", work.__name__, calls, written)
     for family, variant in ((one, variant) for one, variants in WAYS for variant in variants):
-        if not has_kernel(sizes, dtype, outs[-1], family, variant):
+        if family.kernel(shape, device_limits(device), variant) is None:
             continue
         how = device, family, variant, *inner
         calls = [partial(write_product, a, b, out, *how) for out in outs]
@@ -79,16 +81,6 @@ def measured(sizes, dtype):
             yield common | {"family": family.name, "variant": str(variant), "wrong": True}
             continue
         yield record(family.name, variant, calls, explicit_traffic(sizes, dtype))
-
-
-def filled(out):
-    out.data.memset_async(0, out.nbytes, cupy.cuda.get_current_stream())
-
-
-def copied(out):
-    """Copy half of the memory to its other half by the driver: as many bytes move as are in it."""
-    half = out.nbytes // 2
-    (out.data + half).copy_from_device_async(out.data, half, cupy.cuda.get_current_stream())
 
 
 def main():
