@@ -138,7 +138,7 @@ def main(arguments=None):
     cells = []
     for choice in options.choices:
         for cell in cells_of(choice, options.seconds):
-            reports.show(cell, cells[-1] if cells else None)
+            print(reports.line(cell), flush=True)
             cells.append(cell)
             report["cells"].append(cell.record() | {"choice": choice.part})
             save(options.json, report)

@@ -1,10 +1,11 @@
 """Verdicts, what is written and printed, and how we stand next to the best peers."""
 
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import median
 from typing import Any
 
-from benchmarks.core.tables import groups
+from benchmarks.core.tables import groups, words
 from benchmarks.patterns import LAYOUTS
 from benchmarks.random_shapes import standing
 
@@ -13,20 +14,6 @@ SHARE_AHEAD = 1.0  # of the shapes of d ≥ 2 and P < 64 that shall not be behin
 MEDIAN_RATIO = 4.0  # to the best peer, of all shapes
 WAYS = {"in a graph": "microseconds", "eager": "eager_microseconds"}
 SPARSE = "kronecker-sparse"
-RECORDED = "recorded, not in this run"
-NOTES = {
-    "kron": f"FastKron, cuTENSOR: {RECORDED}.",
-    "precision": "float32 on matrix units; full: by the same operator in full precision.",
-    "batch": f"ASGarD: {RECORDED}. Peers: gathers, batched multiplies, sums.",
-    "small batch": f"ASGarD: {RECORDED}.",
-    "atomic": f"ASGarD: {RECORDED}. Lists in random order; function: batched_kron.",
-    "list": "32M: the floor has random gathers from memory as measured in this run.",
-    "tune": "ours: the best that was found; rule: without a search.",
-    "kronecker-sparse": "25088 vectors; peers are torch's, float32 in full precision.",
-    "sweeps": "The floor: x, y and all pairs of cells through memory once, or the arithmetic.",
-    "random": "JAX, and what is marked so: as eager calls.",
-    "ablation": "factor: one factor a kernel over all at once; by functions: over gekmm, fused.",
-}
 
 
 @dataclass
@@ -129,56 +116,21 @@ def ratio(value):
 
 
 def peer_time(peer):
-    """A measured peer's time; marked where it was not replayed from a graph."""
-    if peer is None:
-        return "–"
+    """A measured time; marked where it was not replayed from a graph."""
     if "microseconds" not in peer:
         return "not measured" if str(peer["reason"]).startswith("not measured") else "wrong"
     return shown(peer["microseconds"]) + ("" if peer.get("captured", True) else " eager")
 
 
-def more_times(cell):
-    more, found = cell.more, []
-    if cell.part == "ablation":
-        keys = ("factor", "factor_of_functions", "published_factor")
-        found += [f"{key.replace('_', ' ')} {ratio(more.get(key))}" for key in keys]
-    found += [f"{key} {peer_time(more[key])}" for key in ("owner", "function") if key in more]
-    for key, one in (("operator", cell.ours), ("function", more.get("function", {}))):
-        if "eager_microseconds" in one:
-            found.append(f"{key}, eager {shown(one['eager_microseconds'])}")
-    if cell.part == "tune":
-        counts = ("tried", "pruned", "failed", "seconds")
-        found += [f"{key} {more[key]:.0f}" for key in counts if key in more]
-    if "joules" in cell.ours:
-        best = min(
-            (peer["joules"] for peer in cell.peers.values() if "joules" in peer), default=None
-        )
-        ours, theirs = (
-            "–" if one is None else f"{1e3 * one:.3g}" for one in (cell.ours["joules"], best)
-        )
-        found += [f"{cell.ours['watts']:.0f} W, {ours} mJ", f"best peer {theirs} mJ"]
-    return found
-
-
 def line(cell):
-    parts = [f"{cell.name} {cell.dtype}: {peer_time(cell.ours)}"]
-    parts += [f"{name} {peer_time(peer)}" for name, peer in cell.peers.items()]
-    if cell.ratio is not None:
-        parts.append(f"ours/best peer {ratio(cell.ratio)}")
-    if cell.recorded:
-        known = (f"{name} {shown(time)}" for name, time in cell.recorded.items())
-        parts.append(f"recorded: {', '.join(known)}")
-    parts.append(f"goal {shown(cell.goal)}")
-    parts.append(f"floor {shown(cell.floor)} ({ratio(cell.over_floor)} ×)")
-    note = f" ({cell.note})" if cell.note else ""
-    return "; ".join([*parts, *more_times(cell), cell.verdict() + note])
-
-
-def show(cell, before):
-    """Print a cell, after the title of its part where the cell before is of another one."""
-    if before is None or cell.part != before.part:
-        print(f"\n## {cell.part}, µs\n\n{NOTES.get(cell.part, '')}".rstrip() + "\n")
-    print(f"- {line(cell)}", flush=True)
+    """All times in µs, and joules where they were measured, with what else is known."""
+    own = {"ours": cell.ours, **cell.peers}.items()
+    times = {name: peer_time(one) for name, one in own}
+    joules = {f"{name}_joules": one["joules"] for name, one in own if "joules" in one}
+    known = {"ours_over_best_peer": cell.ratio, "recorded": cell.recorded, "goal": cell.goal}
+    known |= {"floor": cell.floor, "over_floor": cell.over_floor, "note": cell.note}
+    said = {name: one for name, one in (times | joules | known | cell.more).items() if one}
+    return f"{cell.part} {cell.name} {cell.dtype}: {words(said)}: {cell.verdict()}"
 
 
 def absences(cells):
@@ -200,20 +152,15 @@ def missed(cells):
     return lines
 
 
-def seconds_of(found, way):
-    return 1e-6 * found[WAYS[way]] if WAYS[way] in found else None
-
-
 def standings_of(draws, cells):
     """Operator and function, in a graph and eager; the peers are called in the same way."""
     found = []
-    for way in WAYS:
-        for call in ("operator", "function"):
-            for draw, cell in zip(draws, cells, strict=True):
-                ours = cell.ours if call == "operator" else cell.more["function"]
-                times = {name: seconds_of(peer, way) for name, peer in cell.peers.items()}
-                peers = {name: time for name, time in times.items() if time is not None}
-                found += standing(draw, f"{call}, {way}", seconds_of(ours, way), peers)
+    for (way, key), call in product(WAYS.items(), ("operator", "function")):
+        for draw, cell in zip(draws, cells, strict=True):
+            ours = cell.ours if call == "operator" else cell.more["function"]
+            all_times = {"": ours, **cell.peers}.items()
+            times = {name: 1e-6 * one[key] for name, one in all_times if key in one}
+            found += standing(draw, f"{call}, {way}", times.pop("", None), times)
     return found
 
 
@@ -231,9 +178,8 @@ def sparse_standing(cells):
     found = []
     for dtype, of_dtype in groups(own, lambda one: one.dtype).items():
         layouts = groups(of_dtype, lambda one: one.more["layout"])
-        for layout in LAYOUTS:
-            if layout in layouts:
-                found.append({"dtype": dtype, "layout": layout} | _figures(layouts[layout]))
+        for layout in filter(layouts.__contains__, LAYOUTS):
+            found.append({"dtype": dtype, "layout": layout} | _figures(layouts[layout]))
         first, last = (
             {cell.more["pattern"]: cell.microseconds for cell in layouts.get(layout, ())}
             for layout in LAYOUTS

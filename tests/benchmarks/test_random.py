@@ -312,7 +312,7 @@ def test_calls_on_a_device_stand_next_to_peers_called_in_the_same_way():
     ]
     assert standings[0]["seconds"] == pytest.approx(2e-6)
     report = module("gpu.report")
-    assert "function 4.00; operator, eager 5.00; function, eager 10.0; " in report.line(cell)
+    assert "function (microseconds 4, eager microseconds 10): " in report.line(cell)
     assert json.dumps(cell.record())
 
 
