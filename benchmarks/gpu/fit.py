@@ -142,8 +142,7 @@ def errors_of(logs):
 
 def run_of(kernel):
     """The run of a kernel: kernels of the same run may stand for one another."""
-    sizes = kernel.inputs, kernel.outputs, kernel.L, kernel.R
-    return *sizes, kernel.dtype, kernel.products
+    return kernel.inputs, kernel.outputs, kernel.L, kernel.R, kernel.dtype, kernel.products
 
 
 def loss(found, chosen, least):
@@ -153,11 +152,8 @@ def loss(found, chosen, least):
         for kernel, estimate in zip(one.kernels, one.estimates, strict=True):
             if kernel.chosen or not chosen:
                 runs[run_of(kernel), kernel.constant].append((estimate, kernel.microseconds))
-    losses = [
-        math.log(min(ways)[1] / min(time for _, time in ways))
-        for ways in runs.values()
-        if len(ways) >= least
-    ]
+    several = [ways for ways in runs.values() if len(ways) >= least]
+    losses = [math.log(min(ways)[1] / min(time for _, time in ways)) for ways in several]
     share = math.exp(sum(losses) / max(1, len(losses))) - 1
     return f"{share:.1%} of the time, in the mean of {len(losses)} runs"
 

@@ -1,8 +1,6 @@
 """Fit the costs of kernels of Kronecker-sparse matrices to measured ones; needs no device."""
 
 import json
-import math
-from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +10,7 @@ import numpy as np
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from benchmarks.core.tables import groups
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.gpu.fit import errors_of, fitted_costs, stacked
 
@@ -29,25 +28,26 @@ def kernel_of(record, limits):
     return kernel if same else None
 
 
+def key_of(record):
+    return record["case"], record["dtype"]
+
+
 def weights_of(records):
     """Kernels count by how close they are to the best one of their product."""
-    best = defaultdict(lambda: math.inf)
-    for one in records:
-        key = one["case"], one["dtype"]
-        best[key] = min(best[key], one["microseconds"])
-    far = np.array([one["microseconds"] / best[one["case"], one["dtype"]] - 1 for one in records])
+    products = groups(records, key_of)
+    best = {key: min(one["microseconds"] for one in own) for key, own in products.items()}
+    far = np.array([one["microseconds"] / best[key_of(one)] - 1 for one in records])
     return np.minimum(1, NEAR / np.maximum(far, NEAR)) ** 2
 
 
 def choice(records, estimates):
     """How much slower the chosen kernel of each product is than its best one, and that one."""
-    ways = defaultdict(list)
-    for one, estimate in zip(records, estimates, strict=True):
-        ways[one["case"], one["dtype"]].append((estimate, one["microseconds"], one))
     found = []
+    ways = groups(zip(records, estimates, strict=True), lambda pair: key_of(pair[0]))
     for own in ways.values():
-        _, time, record = min(own, key=lambda way: way[0])
-        found.append((time / min(way[1] for way in own) - 1, record))
+        record, _ = min(own, key=lambda way: way[1])
+        best = min(one["microseconds"] for one, _ in own)
+        found.append((record["microseconds"] / best - 1, record))
     return sorted(found, key=lambda one: -one[0])
 
 

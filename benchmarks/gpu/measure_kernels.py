@@ -4,9 +4,10 @@ import datetime
 import math
 import random
 import time
+from collections import Counter
 from concurrent.futures import as_completed
 from dataclasses import replace
-from itertools import islice
+from itertools import combinations, islice, product
 from pathlib import Path
 
 import click
@@ -64,21 +65,18 @@ def runs(shape, rng):
     """The runs of neighbouring modes of a product, as if all later modes were done."""
     inputs, outputs = zip(*shape.factors, strict=True)
     count = len(inputs)
-    for dtype in ("float32", "float64", "complex64", "complex128"):
-        for low in range(count):
-            for high in range(low + 1, count + 1):
-                if dtype.startswith("complex") and rng.random() > COMPLEX:
-                    continue
-                whole = ModeRun(0, inputs, outputs, shape.rows, 1, np.dtype(dtype))
-                run = whole.part(low, high, range(high, count))
-                sizes = max(math.prod(run.inputs), math.prod(run.outputs))
-                if run.L * run.R * sizes > MAX_RUN_ELEMENTS:
-                    continue
-                is_reduced = dtype == "float32" and rng.random() < REDUCED
-                products = PRODUCTS[rng.choice(("tf32", "tf32x3"))] if is_reduced else 0
-                yield replace(
-                    run, first=0, products=products, constant=rng.random() < 0.5, fixed_columns=True
-                )
+    dtypes = ("float32", "float64", "complex64", "complex128")
+    for dtype, (low, high) in product(dtypes, combinations(range(count + 1), 2)):
+        if dtype.startswith("complex") and rng.random() > COMPLEX:
+            continue
+        whole = ModeRun(0, inputs, outputs, shape.rows, 1, np.dtype(dtype))
+        run = whole.part(low, high, range(high, count))
+        if run.L * run.R * max(map(math.prod, (run.inputs, run.outputs))) > MAX_RUN_ELEMENTS:
+            continue
+        is_reduced = dtype == "float32" and rng.random() < REDUCED
+        products = PRODUCTS[rng.choice(("tf32", "tf32x3"))] if is_reduced else 0
+        constant = rng.random() < 0.5
+        yield replace(run, first=0, products=products, constant=constant, fixed_columns=True)
 
 
 def kernels(family, run, rng):
@@ -97,10 +95,8 @@ def kernels(family, run, rng):
 
 def drawn(count, rng):
     """About ``count`` kernels, of each family its share, in random order; who is chosen: True."""
-    distinct = dict.fromkeys(
-        run for shape in products(rng, count // 40) for run in runs(shape, rng)
-    )
-    order = list(distinct)
+    shapes = products(rng, count // 40)
+    order = list(dict.fromkeys(run for shape in shapes for run in runs(shape, rng)))
     rng.shuffle(order)
     found = []
     for family in FAMILIES:
@@ -135,8 +131,7 @@ def main(output, seconds, seed):
     device = current_device()
     queue = drawn(KERNELS, random.Random(seed))
     click.echo(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
-    found = []
-    failures = {}
+    found, failures = [], Counter()
     with Compilers(options_for(device)) as compilers:
         futures = {compilers.submit(kernel.program): (kernel, own) for kernel, own in queue}
         for future in as_completed(futures):
@@ -146,12 +141,14 @@ def main(output, seconds, seed):
             try:
                 found.append(measured(kernel, own, future.result(), device))
             except RejectedError as error:
-                failures[str(error)[:80]] = failures.get(str(error)[:80], 0) + 1
+                failures[str(error)[:80]] += 1
             if len(found) % 100 == 0:
                 cupy.get_default_memory_pool().free_all_blocks()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     write(output, device_limits(device), today, found)
-    click.echo(f"{len(found)} measured in {time.monotonic() - begin:.0f} s; failed: {failures}")
+    click.echo(
+        f"{len(found)} measured in {time.monotonic() - begin:.0f} s; failed: {dict(failures)}"
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ The variants with the least estimates of each family and kind, and some others.
 import time
 from collections import defaultdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import cupy
@@ -31,13 +32,19 @@ TOO_SLOW = 3.0  # estimates of variants over the least one, beyond which none is
 
 
 def chosen_kernels(shape, limits, count):
-    """The variants with the least estimates, of each family and kind of variants."""
+    """The variants with the least estimates, of each family and kind of variants.
+
+    Kinds of panels are the j of a warp, whether values are kept, and whether many threads run.
+    """
     kinds = defaultdict(list)
     for family in FAMILIES:
         for variant in family.variants(shape, limits):
             kernel = family.kernel(shape, variant, limits)
             if kernel is not None:
-                kinds[kind_of(kernel)].append(kernel)
+                cut, is_tiles = kernel.tile, family.name == "tiles"
+                many = is_tiles and cut.blocks * cut.threads > MANY_THREADS
+                kind = (cut.atom, cut.kept > 0, many) if is_tiles else ()
+                kinds[family.name, *kind].append(kernel)
     least = min(kernel.seconds for kernels in kinds.values() for kernel in kernels)
     found = []
     for kernels in kinds.values():
@@ -50,19 +57,12 @@ def chosen_kernels(shape, limits, count):
     return sorted(found, key=lambda kernel: kernel.seconds)
 
 
-def kind_of(kernel):
-    """The family; of panels the j of a warp, whether values are kept, and many threads run."""
-    cut = kernel.tile
-    if kernel.family.name != "tiles":
-        return (kernel.family.name,)
-    return "tiles", cut.atom, cut.kept > 0, cut.blocks * cut.threads > MANY_THREADS
-
-
 def measured(case, dtype, kernels):
     data = SparseData(case, dtype)
     device = cupy.cuda.Device().id
     scalars = batch_scalars(sum_dtype(dtype))(1, False)
-    y = data.pairs[-1][1]
+    about = {"case": case.name, "pattern": case.pattern, "layout": case.layout, "dtype": dtype}
+    about["floor"] = max(case.floors(dtype, copy_rate()).values())
     for kernel in kernels:
         values = cupy.asarray(stored_values(data.values, kernel.family.stored))
         launch = launch_of(kernel, device, 3, "accumulate")
@@ -70,21 +70,11 @@ def measured(case, dtype, kernels):
         def call(x, y, launch=launch, values=values):
             launch(ready_stream(device), (x.data.ptr, y.data.ptr, values.data.ptr), scalars)
 
-        y.fill(np.nan)
-        calls = [partial(call, *pair) for pair in data.pairs]
-        yield {
-            "case": case.name,
-            "pattern": case.pattern,
-            "layout": case.layout,
-            "dtype": dtype,
-            "family": kernel.family.name,
-            "variant": list(kernel.variant),
-            "kernel": kernel.program.expression,
-            "microseconds": timed(calls),
-            "estimate": 1e6 * kernel.seconds,
-            "floor": max(case.floors(dtype, copy_rate()).values()),
-            "error": data.error(),
-        }
+        data.out.fill(np.nan)
+        found = {"family": kernel.family.name, "variant": list(kernel.variant)}
+        found |= {"kernel": kernel.program.expression, "estimate": 1e6 * kernel.seconds}
+        found["microseconds"] = timed([partial(call, *pair) for pair in data.pairs])
+        yield about | found | {"error": data.error()}
 
 
 def main():
@@ -92,27 +82,23 @@ def main():
     parser.add_argument("measurements", type=Path)
     options = parser.parse_args()
     begun = time.perf_counter()
-    limits = device_limits(cupy.cuda.Device().id)
+    device = cupy.cuda.Device().id
+    limits = device_limits(device)
     work = [
-        (case, dtype, chosen_kernels(cases.shape_of(case, dtype), limits, VARIANTS))
-        for dtype in cases.SPARSE_DTYPES
-        for case in (
-            cases.SparseCase(one, layout) for one in cases.FIRST for layout in cases.LAYOUTS
-        )
+        (cases.SparseCase(*kind), dtype)
+        for dtype, *kind in product(cases.SPARSE_DTYPES, cases.FIRST, cases.LAYOUTS)
     ]
-    programs = dict.fromkeys(kernel.program for _, _, kernels in work for kernel in kernels)
+    chosen = [chosen_kernels(cases.shape_of(*one), limits, VARIANTS) for one in work]
+    programs = dict.fromkeys(kernel.program for kernels in chosen for kernel in kernels)
     compile_programs(programs, default_processes())
     print(f"{len(programs)} kernels compiled in {time.perf_counter() - begun:.0f} s")
-    rate = copy_rate()
-    print(f"a copy moves {rate / 1e12:.2f} TB/s")
-    rows = []
-    for case, dtype, kernels in work:
-        own = list(measured(case, dtype, kernels))
-        rows += own
+    report = {"device": device_name(device), "copy": copy_rate(), "kernels": []}
+    print(f"a copy moves {report['copy'] / 1e12:.2f} TB/s")
+    for one, kernels in zip(work, chosen, strict=True):
+        own = list(measured(*one, kernels))
+        report["kernels"] += own
         best = min(own, key=lambda row: row["microseconds"])
         print(f"chosen: {words(own[0])}\nbest: {words(best)}", flush=True)
-        device = device_name(cupy.cuda.Device().id)
-        report = {"device": device, "copy": rate, "kernels": rows}
         save(options.measurements, report)
     print(f"{time.perf_counter() - begun:.0f} s")
 

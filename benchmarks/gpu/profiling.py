@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.core.records import ROOT
@@ -55,10 +56,8 @@ def reason_of(percent, stalls):
 def _numbers(row):
     found = {}
     for name, text in row.items():
-        try:
+        with suppress(AttributeError, ValueError):
             found[name] = float(text.replace(",", ""))
-        except (AttributeError, ValueError):
-            continue
     return found
 
 
@@ -150,11 +149,15 @@ def profile_missed(cells, seconds):
     ncu = shutil.which("ncu")
     if ncu is None:
         return ["ncu is not installed"]
-    missed = [
-        cell
-        for cell in sorted(cells, key=_excess, reverse=True)
-        if cell["choice"] in PARTS and cell["shortfalls"] and _time(cell) and "profile" not in cell
-    ]
+
+    def excess(cell):
+        if cell["goal"]:
+            return cell["ours"]["microseconds"] / cell["goal"]
+        return cell["ours_over_best_peer"] or 1.0
+
+    timed = (cell for cell in cells if cell["choice"] in PARTS and "microseconds" in cell["ours"])
+    missed = [cell for cell in timed if cell["shortfalls"] and "profile" not in cell]
+    missed.sort(key=excess, reverse=True)
     said, end, left = [], time.monotonic() + seconds, len(missed)
     for part in PARTS:
         own = [cell for cell in missed if cell["choice"] == part]
@@ -165,16 +168,8 @@ def profile_missed(cells, seconds):
     return [text for text in said if text]
 
 
-def _time(cell):
-    return float(cell["ours"].get("microseconds", 0))
-
-
-def _excess(cell):
-    return _time(cell) / cell["goal"] if cell["goal"] else cell["ours_over_best_peer"] or 1.0
-
-
 def profile_table(cells):
-    names, lines = (*USES, "occupancy"), list[str]()
+    names, lines = (*USES, "occupancy"), []
     for cell in cells:
         if profile := cell.get("profile"):
             shown = [f"{profile['percent'].get(name, 0):.0f}" for name in names]
