@@ -15,28 +15,21 @@ from benchmarks.gpu.compiling import compile_all
 
 
 def compile_kernels(ranks, quick, processes):
-    for problem in compile_all(jobs_of(ranks, quick), processes):
-        print(f"not compiled: {problem}", flush=True)
+    print(*(f"not compiled: {text}" for text in compile_all(jobs_of(ranks, quick), processes)))
 
 
 def jobs_of(ranks, quick):
     """Return what is compiled at the same time, the longest first."""
     levels, counts = (QUICK_LEVELS, QUICK_SYSTEMS) if quick else (SWEEP_LEVELS, SYSTEMS)
-    checks = [partial(correctness.check_run, transport="nccl")]
-    checks += [
-        partial(correctness.check_solvers, transport="nccl", names=[name])
-        for name in correctness.METHODS
+    operators = correctness.OPERATORS
+    given = [
+        (correctness.check_run, {}),
+        *((correctness.check_solvers, {"names": [name]}) for name in correctness.METHODS),
+        *((correctness.check_operators, {"names": [name]}) for name in operators),
+        *((products.apply_sweeps, {"level": level, "degree": 1}) for level in levels),
     ]
-    checks += [
-        partial(correctness.check_operators, transport="nccl", names=[name])
-        for name in correctness.OPERATORS
-    ]
-    checks += [
-        partial(correctness.check_operators, transport="peer", names=correctness.OPERATORS[:1])
-    ]
-    checks += [
-        partial(products.apply_sweeps, level=level, degree=1, transport="nccl") for level in levels
-    ]
+    checks = [partial(check, transport="nccl", **how) for check, how in given]
+    checks += [partial(correctness.check_operators, transport="peer", names=operators[:1])]
     checks += [partial(_systems, systems=count) for count in counts]
     pieces = sorted(set(_pieces(ranks, quick)), reverse=True)
     owners = sorted({parts for _, parts in products.grids(ranks)} - {1})
@@ -45,6 +38,10 @@ def jobs_of(ranks, quick):
         *(partial(compile_piece, *piece) for piece in pieces),
         *(partial(compile_spread, *piece, parts) for parts in owners for piece in pieces),
     ]
+
+
+def compile_check(ranks, check):
+    simulate(ranks, lambda communicator: check(RanksOfOneDevice(communicator)))
 
 
 def compile_piece(P, N, dtype, outer, inner):
@@ -69,10 +66,6 @@ def compile_spread(P, N, dtype, outer, inner, owners):
     kernel = spread_kernel(last, owners, limits)
     if kernel is not None:
         load_kernel(kernel.program, device)
-
-
-def compile_check(ranks, check):
-    simulate(ranks, lambda communicator: check(RanksOfOneDevice(communicator)))
 
 
 class RanksOfOneDevice(Ranks):

@@ -1,7 +1,9 @@
 """What ranks multiply: FastKron's Figure 11, long vectors, sparse grids and batches of systems."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -102,19 +104,15 @@ def _alone_seconds(ranks, case, factors):
         if record["case"] == case.name and "alone_seconds" in record:
             return record["alone_seconds"]
     whole = bk.KroneckerProduct(factors).to(ranks.device)
-    share = ranks.size if case.total else 1
-    try:
-        seconds = None
-        if ranks.device == "cuda" or ranks.rank == 0:
+    share, seconds = ranks.size if case.total else 1, math.nan
+    if ranks.device == "cuda" or ranks.rank == 0:
+        with suppress(MemoryError):
             x = ranks.random((case.rows, whole.shape[1]), case.dtype)
             y = ranks.module.empty_like(x)
             seconds = ranks.seconds(lambda: whole.apply(x, out=y), alone=True) / share
-    except MemoryError:
-        seconds = None
-    if ranks.device != "cuda":
-        return float(ranks.host.broadcast(seconds, 0))
-    worst = ranks.together(math.nan if seconds is None else seconds)
-    return None if math.isnan(worst) else worst
+    together = ranks.together if ranks.device == "cuda" else partial(ranks.host.broadcast, root=0)
+    found = float(together(seconds))
+    return None if math.isnan(found) else found
 
 
 def run_product(ranks, case, grid, way):
@@ -128,14 +126,12 @@ def run_product(ranks, case, grid, way):
     whole = bk.KroneckerProduct(factors).to(ranks.device)
     op = distribute(whole, comm, grid, rows=rows, exchange=exchange, transpose=transpose)
     own_rows = op.layout.rows_of(ranks.rank)
-    shape = (own_rows.stop - own_rows.start, op.shape[1])
-    fits = 1.0
-    try:
+    shape, lacks = (own_rows.stop - own_rows.start, op.shape[1]), 1.0
+    with suppress(MemoryError):
         x = ranks.random(shape, case.dtype)
         y = ranks.module.empty(shape, np.dtype(case.dtype))
-    except MemoryError:
-        fits = 0.0
-    if ranks.together(-fits) > -1:
+        lacks = 0.0
+    if ranks.together(lacks):
         ranks.say(f"  {case.name} does not fit")
         return True
     found = applied(ranks, op, x, y, transport)
@@ -173,13 +169,12 @@ def factors_of(case):
 def run_sweeps(ranks, level, degree, transport):
     """Sweeps on all ranks, beside one of them; whether the bytes that were sent are the plan's."""
     whole = make("continuity-6d", level=level, degree=degree).operator.to(ranks.device)
-    alone = math.nan
-    if ranks.device == "cuda" or ranks.rank == 0:
+
+    def one():
         x = ranks.random((whole.shape[1],), "float64")
-        y = ranks.module.empty_like(x)
-        alone = ranks.seconds(lambda: whole.apply_flat(x, y), alone=True)
-        del x, y
-    alone = float(ranks.host.broadcast(alone, 0))
+        return partial(whole.apply_flat, x, ranks.module.empty_like(x))
+
+    alone = ranks.seconds_alone(one)
     op, x, y = apply_sweeps(ranks, level, degree, transport)
     found, graph = applied(ranks, op, x, y, transport), _graph_seconds(ranks, op, x, y)
     work = op.plan.work
@@ -220,18 +215,11 @@ def _graph_seconds(ranks, op, x, y):
 
 def run_systems(ranks, systems):
     begin, end = (systems * part // ranks.size for part in (ranks.rank, ranks.rank + 1))
-    own = solve_systems(ranks, systems, begin, end)
-    seconds = ranks.seconds(own)
-    alone = math.nan
-    if ranks.rank == 0:
-        alone = ranks.seconds(solve_systems(ranks, systems, 0, systems), alone=True)
-    alone = float(ranks.host.broadcast(alone, 0))
-    ranks.report(
-        case=f"{systems} systems of {FACTOR**3}",
-        seconds=seconds,
-        alone_seconds=alone,
-        efficiency=alone / ranks.size / seconds,
-    )
+    seconds = ranks.seconds(solve_systems(ranks, systems, begin, end))
+    alone = ranks.seconds_alone(lambda: solve_systems(ranks, systems, 0, systems))
+    times = {"seconds": seconds, "alone_seconds": alone}
+    efficiency = alone / ranks.size / seconds
+    ranks.report(case=f"{systems} systems of {FACTOR**3}", **times, efficiency=efficiency)
 
 
 def solve_systems(ranks, systems, begin, end):

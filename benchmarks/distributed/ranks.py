@@ -11,6 +11,7 @@ import numpy as np
 from batchkron.distributed import NcclCommunicator, choose_device, world
 from batchkron.errors import BackendUnavailableError
 from benchmarks.core.tables import words
+from benchmarks.core.timing import seconds_of
 
 REPEATS = 5  # times that a call is measured, after two that are not
 MAX_SECONDS = 4.0  # that the repeats of a call take, about
@@ -50,8 +51,8 @@ class Ranks:
     def has(self, name):
         if name != "peer":
             return True
-        known = [record["bytes_per_second"] for record in self._links("peer")]
-        return bool(known[-1]) if known else self.can_store()
+        rates = self._rates("peer")
+        return bool(rates[-1]) if rates else self.can_store()
 
     def can_store(self):
         """Return whether ranks can write to each other's memory; all of them ask."""
@@ -63,11 +64,12 @@ class Ranks:
         return self.size > 1
 
     def rate(self, name):
-        known = [record["bytes_per_second"] for record in self._links(name.partition(",")[0])]
-        return known[-1] if known else None
+        rates = self._rates(name.partition(",")[0])
+        return rates[-1] if rates else None
 
-    def _links(self, name):
-        return [r for r in self.records if r["case"] == "link" and r["transport"] == name]
+    def _rates(self, name):
+        links = [one for one in self.records if one["case"] == "link"]
+        return [one["bytes_per_second"] for one in links if one["transport"] == name]
 
     def wait(self):
         self.finish()
@@ -86,10 +88,7 @@ class Ranks:
     def random(self, shape, dtype):
         """Return random numbers from -1 to 1, others on each rank."""
         random = self.module.random.default_rng(self.rank)
-        if self.device == "cuda":
-            values = random.random(shape, dtype=np.dtype(dtype).type)
-        else:
-            values = random.random(shape).astype(dtype, copy=False)
+        values = random.random(shape, dtype=np.dtype(dtype).type)
         values *= 2
         values -= 1
         return values
@@ -100,29 +99,30 @@ class Ranks:
         for turn in range(2 + REPEATS):
             if not alone:
                 self.wait()
-            self.finish()
-            begin = time.perf_counter()
-            call()
-            self.finish()
-            taken = np.array([time.perf_counter() - begin])
-            if not alone:
-                self.host.allreduce(taken, maxima=True)
-            long = float(taken[0]) * (turn + 1) > MAX_SECONDS
+            taken = seconds_of(call, wait=self.finish)
+            taken = taken if alone else self.together(taken)
+            long = taken * (turn + 1) > MAX_SECONDS
             if turn >= 2 or long:
-                times.append(float(taken[0]))
+                times.append(taken)
             if long:
                 break
         return statistics.median(times)
 
-    def together(self, value, *, maxima=True):
+    def seconds_alone(self, make):
+        """Return the time of a call that the first rank makes and does alone."""
+        seconds = self.seconds(make(), alone=True) if self.rank == 0 else None
+        return float(self.host.broadcast(seconds, 0))
+
+    def together(self, value):
+        """Return the largest of all ranks' values."""
         values = np.array([value], float)
-        self.host.allreduce(values, maxima=maxima)
+        self.host.allreduce(values, maxima=True)
         return float(values[0])
 
     def elapsed(self):
         return time.perf_counter() - self._begin
 
-    def has_time(self, needed=0.0):
+    def has_time(self, needed):
         """Return whether so many seconds are left; the same on all ranks."""
         return bool(self.host.broadcast(self.elapsed() + needed < self._seconds, 0))
 
