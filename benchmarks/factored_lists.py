@@ -89,7 +89,6 @@ def fewer(op):
         )
     )
     listing = plan_choice(op._spec, "factored").listing
-    assert listing is not None
     return float(direct * op._spec.input_size / listing.multiply_adds)
 
 

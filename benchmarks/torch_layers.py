@@ -61,7 +61,6 @@ def failure(task, device, backend, seconds):
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert process.stdout is not None
     while (line := process.stdout.readline()) and line.strip() != READY:
         pass
     try:

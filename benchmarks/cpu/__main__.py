@@ -72,12 +72,11 @@ def read_options(arguments):
 def chosen_cells(options):
     chosen = []
     for regime in REGIMES:
-        if options.regime and regime.name not in options.regime:
-            continue
         shapes = regime.quick if options.quick else regime.shapes
         if options.shape:
             shapes = tuple(shape for shape in regime.shapes if shape.name in options.shape)
-        if keys := keys_of(regime, shapes, options.threads):
+        keys = keys_of(regime, shapes, options.threads)
+        if keys and (not options.regime or regime.name in options.regime):
             chosen.append((regime, keys))
     if not chosen:
         raise SystemExit("no such shape in these regimes; benchmarks/cpu/regimes.py lists them")

@@ -158,30 +158,27 @@ class Batchkron(Peer):
             calls = [partial(operator.matvec, x[0], out[0]) for x, out in pairs]
         else:
             calls = [partial(operator.apply, x, out) for x, out in pairs]
-        return [Contender(self.name, "operator", list(calls))]
+        return [Contender(self.name, "operator", calls)]
 
     def batch(self, data):
         """The batch operator, or the segmented mode multiply where only one mode acts."""
-        blocks, mode = data.shape.blocks, data.shape.only
+        shape, blocks, mode = data.shape, data.shape.blocks, data.shape.only
         if mode is None:
             lists = data.pools, data.ids, data.sources, data.targets
             operator = bk.BatchedKron(*lists, num_inputs=blocks, num_outputs=blocks)
         else:
-            starts = data.shape.contributions * np.arange(blocks + 1)
-            before, behind = mode, data.shape.modes - 1 - mode
-            operator = bk.SegmentedModeMultiply(
-                *(data.pools[mode], starts, data.ids[:, mode], data.sources),
-                before=data.shape.size**before,
-                behind=data.shape.size**behind,
-                num_inputs=blocks,
-            )
+            starts = shape.contributions * np.arange(blocks + 1)
+            lists = data.pools[mode], starts, data.ids[:, mode], data.sources
+            before, behind = shape.size**mode, shape.size ** (shape.modes - 1 - mode)
+            around = {"before": before, "behind": behind}
+            operator = bk.SegmentedModeMultiply(*lists, **around, num_inputs=blocks)
         pairs = zip(data.inputs, data.outputs, strict=True)
         calls = [partial(operator.apply, *pair) for pair in pairs]
         return [Contender(self.name, "operator", calls)]
 
     def explicit(self, data):
         calls = [partial(bk.kron, *data.factors, out=out) for out in data.outputs]
-        return [Contender(self.name, "function", list(calls))]
+        return [Contender(self.name, "function", calls)]
 
 
 class OurFunction(Peer):
@@ -192,7 +189,7 @@ class OurFunction(Peer):
     def kron_matmul(self, data):
         pairs = zip(data.inputs, data.outputs, strict=True)
         calls = [partial(bk.gemkm, x, data.factors, out=out) for x, out in pairs]
-        return [Contender(self.name, "gemkm", list(calls))]
+        return [Contender(self.name, "gemkm", calls)]
 
 
 @dataclass(frozen=True)
@@ -221,26 +218,20 @@ class Cell:
     @property
     def label(self):
         """The shape's name, and what it was reduced to."""
-        if self.measured in (self.key.shape, None):
-            return self.key.shape.name
-        assert self.measured is not None
-        return f"{self.key.shape.name} (reduced to {self.measured.name})"
-
-    @property
-    def itemsize(self):
-        return int(np.dtype(self.key.dtype).itemsize)
+        name = self.key.shape.name
+        is_whole = self.measured in (self.key.shape, None)
+        return name if is_whole else f"{name} (reduced to {self.measured.name})"
 
     @property
     def flops(self):
-        assert self.measured is not None
         return self.measured.flops
 
     @property
     def traffic(self):
         """Bytes that are read and written at least; of an explicit product those written."""
-        assert self.measured is not None
         read, written = self.measured.elements()
-        return self.itemsize * (written if isinstance(self.measured, Explicit) else read + written)
+        moved = written if isinstance(self.measured, Explicit) else read + written
+        return np.dtype(self.key.dtype).itemsize * moved
 
     def ours(self, threads):
         return self.medians(threads).get(OURS)

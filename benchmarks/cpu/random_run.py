@@ -63,7 +63,6 @@ def mood(name):
         command = [sys.executable, "-ISc", BUSY_PROGRAM]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         try:
-            assert process.stdout is not None
             process.stdout.readline()
             yield nothing
         finally:

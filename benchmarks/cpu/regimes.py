@@ -10,7 +10,7 @@ class Bound:
     """At most some seconds, and the flops at a rate; or the work at a share of a ceiling.
 
     The ceiling is "gemm" (flops), "bandwidth" (bytes read and written) or "write" (bytes written);
-    of several bounds that of the longest time counts.
+    of several bounds that of the longest time counts. ``threads``: it is for so many alone.
     """
 
     text: str
@@ -18,7 +18,7 @@ class Bound:
     fraction: float = 1.0  # of the ceiling
     seconds: float = 0.0
     flops_per_second: float = 0.0
-    threads: int | None = None  # it is for this number of them alone
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Regime:
 
 
 def both(ratio):
-    return {"float64": ratio, "float32": ratio}
+    return dict.fromkeys(("float64", "float32"), ratio)
 
 
 def share(fraction, ceiling="gemm"):

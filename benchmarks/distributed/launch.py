@@ -61,7 +61,6 @@ def _run(command, seconds):
     command = ["timeout", "-k", "5", str(seconds), *command]
     process = subprocess.Popen(command, env=environment, **how)
     lines = []
-    assert process.stdout is not None
     for line in process.stdout:
         sys.stdout.write(line)
         sys.stdout.flush()

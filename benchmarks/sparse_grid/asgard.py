@@ -44,7 +44,6 @@ class Asgard:
 
     @cached_property
     def settings(self):
-        assert self.build is not None
         found = {}
         for line in (self.build / "CMakeCache.txt").read_text().splitlines():
             key, separator, value = line.partition("=")
@@ -61,7 +60,6 @@ class Asgard:
 
     @cached_property
     def library(self):
-        assert self.build is not None
         target = self.build / "batchkron_driver.so"
         newest = max(DRIVER.stat().st_mtime, (self.build / LIBRARY).stat().st_mtime)
         if not target.exists() or target.stat().st_mtime < newest:
@@ -85,7 +83,6 @@ class Asgard:
         return library
 
     def _compile(self, target):
-        assert self.build is not None
         settings = self.settings
         compiler = settings.get("CMAKE_CXX_COMPILER") or shutil.which("g++") or "c++"
         flags = f"{settings['CMAKE_CXX_FLAGS']} {settings['CMAKE_CXX_FLAGS_RELEASE']}".split()

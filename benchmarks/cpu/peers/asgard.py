@@ -47,13 +47,11 @@ class Asgard(Peer):
 
     def version(self):
         """The name of the source folder, which holds it."""
-        assert self.source is not None
         return self.source.resolve().name
 
     @cached_property
     def library(self):
         """The kernel and the driver, compiled when the driver is newer (about a minute)."""
-        assert self.source is not None
         source = self.source.resolve()
         folder = source / BUILD
         library = folder / "kernel.so"
@@ -95,4 +93,4 @@ class Asgard(Peer):
         if calls[0]() != 0:
             yield absent(self.name, "cpu_sparse", "refuses these sizes")
             return
-        yield Contender(self.name, "cpu_sparse", list(calls), keeps=[*lists, matrices])
+        yield Contender(self.name, "cpu_sparse", calls, keeps=[*lists, matrices])

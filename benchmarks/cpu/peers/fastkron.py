@@ -100,4 +100,4 @@ class FastKron(Peer):
         module = import_module("pyfastkron.fastkronnumpy")
         module.__dict__["fastkronX86"] = self.handles["function", data.dtype]
         calls = [partial(module.gemkm, x, data.factors) for x in data.inputs]
-        return Contender("FastKron's function", "gemkm", list(calls), returns=True)
+        return Contender("FastKron's function", "gemkm", calls, returns=True)

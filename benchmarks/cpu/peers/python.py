@@ -49,7 +49,7 @@ class NumPy(Peer):
         }
         for variant, multiply in ways.items():
             calls = [partial(gathered, data, matrices, multiply, x, out) for x, out in pairs]
-            yield Contender(self.name, variant, list(calls))
+            yield Contender(self.name, variant, calls)
 
 
 def rotate(reversed_factors, x):
@@ -73,9 +73,8 @@ def rotating_steps(data, x, out):
         size = z.size // p * q
         straight = count == len(data.factors) - 1 and rows == 1
         target = out.reshape(-1) if straight else data.scratch[count % 2][:size]
-        steps.append(
-            partial(np.matmul, factor.T, z.reshape(-1, p).T, out=target.reshape(q, size // q))
-        )
+        into = target.reshape(q, size // q)
+        steps.append(partial(np.matmul, factor.T, z.reshape(-1, p).T, out=into))
         z = target
     if rows > 1:
         steps.append(partial(np.copyto, out, z.reshape(-1, rows).T))
@@ -88,8 +87,7 @@ def mode_steps(data, x, out):
     order = data.shape.cheapest_order
     for count, mode in enumerate(order):
         factor = data.factors[mode]
-        before = len(x) * math.prod(sizes[:mode])
-        after = math.prod(sizes[mode + 1 :])
+        before, after = len(x) * math.prod(sizes[:mode]), math.prod(sizes[mode + 1 :])
         sizes[mode] = factor.shape[1]
         size = before * factor.shape[1] * after
         target = out.reshape(-1) if count == len(order) - 1 else data.scratch[count % 2][:size]
@@ -121,11 +119,11 @@ class NumPyKron(Peer):
     def explicit(self, data):
         # as many calls as others have outputs to rotate through, though this one allocates its own
         calls = [partial(reduce, np.kron, data.factors) for _ in data.outputs]
-        yield Contender(self.name, "function", list(calls), returns=True)
+        yield Contender(self.name, "function", calls, returns=True)
         if len(data.factors) == 2:
             a, b = data.factors
             writes = [partial(broadcast, a, b, out) for out in data.outputs]
-            yield Contender("numpy.multiply", "broadcast, out", list(writes))
+            yield Contender("numpy.multiply", "broadcast, out", writes)
 
 
 def broadcast(a, b, out):
@@ -159,7 +157,7 @@ class OptEinsum(Peer):
             f"{','.join(operands)}->{result}", tensor, *data.shape.factors
         )
         calls = [partial(expression, x.reshape(tensor), *data.factors) for x in data.inputs]
-        yield Contender(self.name, "cached path", list(calls), returns=True)
+        yield Contender(self.name, "cached path", calls, returns=True)
 
 
 class SciPyBlocks(Peer):
@@ -182,4 +180,4 @@ class SciPyBlocks(Peer):
         length = shape.blocks * shape.block
         matrix = scipy.sparse.bsr_matrix((blocks, data.sources, starts), shape=(length, length))
         calls = [partial(matrix.dot, x.reshape(-1)) for x in data.inputs]
-        yield Contender(self.name, "BSR", list(calls), returns=True)
+        yield Contender(self.name, "BSR", calls, returns=True)
