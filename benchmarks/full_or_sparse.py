@@ -4,7 +4,6 @@ Each run is timed from the initial state to the end, without the discretization.
 of the last state, relative and root mean square over random points of the box.
 """
 
-import sys
 import time
 from itertools import product
 from typing import NamedTuple
@@ -243,7 +242,6 @@ def draw(path, runs):
         panel.set_ylabel("error")
         panel.legend(frameon=False)
     save_figure(figure, path)
-    pyplot.close(figure)
 
 
 def page(record):
@@ -288,8 +286,7 @@ def main(words=None):
     if options.page:
         draw(PICTURE, runs)
         save_text(PAGE, page({**about, "runs": runs}))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

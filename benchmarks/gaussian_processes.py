@@ -157,10 +157,9 @@ def settings():
 
 def measure(name, case, model, dtype, options):
     published = dict(zip(("SKI", "SKIP", "LOVE"), case.published, strict=False))
-    trained, losses, remarks = round(TRAINED * case.points), dict[str, float](), list[str]()
+    trained, losses, remarks = round(TRAINED * case.points), {}, []
     entries = trained * 4**case.dimensions
-    trainings = {}
-    seconds = {}
+    trainings, seconds = {}, {}
     for way in WAYS:
         if way != "interpolated" and entries > MAX_ENTRIES[options.device]:
             remarks.append(f"{way}: an interpolation matrix of {entries:.1e} entries")

@@ -7,13 +7,12 @@ from itertools import product
 
 import numpy as np
 import scipy.sparse
-from threadpoolctl import threadpool_limits
 
 import batchkron as bk
 from benchmarks.core.checks import Data, random_array
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import machine, recorded
-from benchmarks.core.timing import OURS, Contender, measure, next_to_peers
+from benchmarks.core.timing import OURS, Contender, measure, next_to_peers, set_threads
 
 
 class SparseMatrices:
@@ -160,13 +159,6 @@ def contenders(data):
     ]
     torch_call = by_torch(data)
     return found + ([Contender("torch CSR", stored, [torch_call], True)] if torch_call else [])
-
-
-def set_threads(count):
-    bk.set_num_threads(count)
-    threadpool_limits(count)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(count)
 
 
 def measured(data, threads, turn_seconds):

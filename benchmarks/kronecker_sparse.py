@@ -7,7 +7,6 @@ from functools import cached_property, partial
 
 import numpy as np
 import scipy.sparse
-from threadpoolctl import threadpool_limits
 
 import batchkron as bk
 from benchmarks.core import timing
@@ -168,15 +167,10 @@ def contenders(data):
     return found, left_out
 
 
-def set_threads(count):
-    bk.set_num_threads(count)
-    threadpool_limits(count)
-
-
 def measured(data, threads, turn_seconds):
-    set_threads(min(threads))
+    timing.set_threads(min(threads))
     chosen, left_out = contenders(data)
-    results = timing.measure(chosen, data, threads, set_threads, 3, turn_seconds)
+    results = timing.measure(chosen, data, threads, timing.set_threads, 3, turn_seconds)
     for count in threads:
         found = timing.next_to_peers(results, count)
         found["failed"] = left_out | found["failed"]

@@ -3,7 +3,6 @@
 import time
 import warnings
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix, eye_array
@@ -34,19 +33,10 @@ TIMED = (
 )
 
 
-class Case(NamedTuple):
-    """A problem with its name, and the c of I - c A."""
-
-    name: str
-    level: int
-    c: float
-    problem: object
-
-
 def _on(name, pde, level, c=1.0, grid="sparse"):
-    if isinstance(grid, str):
-        return Case(name, level, c, lambda: pde.discretize(level=level, degree=2, grid=grid))
-    return Case(name, level, c, lambda: pde.discretize(grid=grid, degree=2))
+    """A name, a level, the c of I - c A, and what makes the problem."""
+    how = {"grid": grid, "level": level} if isinstance(grid, str) else {"grid": grid}
+    return name, level, c, partial(pde.discretize, degree=2, **how)
 
 
 EQUATIONS = {  # by the number of dimensions
@@ -122,28 +112,24 @@ def print_counts(most, only="", *, large=False):
     print("GMRES(50), ‖b - B x‖ ≤ 1e-6 ‖b‖, B = I - c A; iterations / products with A")
     print(head(keys))
     found = []
-    for case in large_cases() if large else cases():
-        if case.level > most or only not in case.name:
+    for name, level, c, make_problem in large_cases() if large else cases():
+        if level > most or only not in name:
             continue
-        problem, c = case.problem(), case.c
+        problem = make_problem()
         A = problem.operator
         M = preconditioners.make("auto", A, c)
         made = [M, *(make(A, c) for make in others.values())]
         counts = [counted(problem, c, own) for own in made]
-        numbers = getattr(M, "numbers", 0) if large else _memory(M, A)
+        numbers = getattr(M, "numbers", 0)
+        if not large:  # relative to the numbers of the assembled operator
+            stored, terms = preconditioners.factorised.stored_numbers, A.kronecker_terms()
+            keeps = getattr(M, "keeps_factors", False)
+            numbers = f"{numbers / stored(terms):.2f}" if keeps else "–"
         way = M.describe().splitlines()[1].strip()
-        line = [case.name, c, case.level, problem.unknowns, *counts, numbers, way]
+        line = [name, c, level, problem.unknowns, *counts, numbers, way]
         print(row(line), flush=True)
         found.append(dict(zip(keys, line, strict=True)))
     return found
-
-
-def _memory(M, A):
-    """Return M's numbers relative to those of the assembled operator."""
-    if not getattr(M, "keeps_factors", False):
-        return "–"
-    stored = preconditioners.factorised.stored_numbers(A.kronecker_terms())
-    return f"{M.numbers / stored:.2f}"
 
 
 def times():

@@ -5,9 +5,7 @@ x in [-1, 1]. For infinitely many collisions the gas obeys Euler's equations wit
 exponent (d + 2) / d of d velocities, whose states on both sides of the contact are exact here.
 """
 
-import sys
 import time
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -30,18 +28,11 @@ STEPS = {1: 8e-4, 2: 1e-3, 3: 2e-3}
 POINTS = 9  # in the middle half of each plateau
 
 
-class Plateaus(NamedTuple):
-    """The exact states between the waves: pressure, velocity, densities, and places at t = 1."""
-
-    pressure: float
-    velocity: float
-    densities: tuple[float, float]
-    tail: float
-    shock: float
-
-
 def exact(velocities):
-    """Return the solution of Riemann's problem of LEFT and RIGHT: a rarefaction and a shock."""
+    """Return the solution of Riemann's problem of LEFT and RIGHT: a rarefaction and a shock.
+
+    These are the states between the waves: pressure, velocity, densities, and places at t = 1.
+    """
     gamma = (velocities + 2) / velocities
     (n1, p1), (n2, p2) = LEFT, RIGHT
     sound = np.sqrt(gamma * p1 / n1)
@@ -55,14 +46,10 @@ def exact(velocities):
 
     p = float(brentq(lambda p: behind_rarefaction(p) - behind_shock(p), p2, p1, xtol=1e-14))
     u, ratio = behind_shock(p), (gamma - 1) / (gamma + 1)
-    densities = n1 * (p / p1) ** (1 / gamma), n2 * (p / p2 + ratio) / (ratio * p / p2 + 1)
-    return Plateaus(
-        p,
-        u,
-        (float(densities[0]), float(densities[1])),
-        u - float(np.sqrt(gamma * p / densities[0])),
-        u * densities[1] / (densities[1] - n2),
-    )
+    left, right = n1 * (p / p1) ** (1 / gamma), n2 * (p / p2 + ratio) / (ratio * p / p2 + 1)
+    found = {"pressure": p, "velocity": u, "densities": (left, right)}
+    tail = u - float(np.sqrt(gamma * p / left))
+    return {**found, "tail": tail, "shock": u * right / (right - n2)}
 
 
 def tubes(velocities, levels, limiter=False):
@@ -112,18 +99,18 @@ def run(velocities, levels, limiter=False):
     begin, watched = time.perf_counter(), problem.quantities("mass", "kinetic-energy")
     result = evolve(problem, watch=watched, raise_on_failure=True)
     found, away = [], 0.0
-    places = [known.tail, known.velocity, known.shock]
-    for density, low, high in zip(known.densities, places[:-1], places[1:], strict=True):
+    places = [known[name] for name in ("tail", "velocity", "shock")]
+    for density, low, high in zip(known["densities"], places[:-1], places[1:], strict=True):
         quarter = 0.25 * UNTIL * (high - low)
         middle = np.linspace(UNTIL * low + quarter, UNTIL * high - quarter, POINTS)
         found.append(states(problem, result.u, middle - 0.5))
-        expected = density, known.velocity, known.pressure
+        expected = density, known["velocity"], known["pressure"]
         away = max(away, *(abs(a / b - 1) for a, b in zip(found[-1], expected, strict=True)))
     about = {"velocities": velocities, "levels": levels, "limiter": limiter}
     about |= {"unknowns": problem.unknowns, "seconds": time.perf_counter() - begin}
     changes = {"mass": result.watched["mass"].drift}
     changes["energy"] = result.watched["kinetic-energy"].drift
-    return {**about, "found": found, "exact": known._asdict(), "away": away, **changes}
+    return {**about, "found": found, "exact": known, "away": away, **changes}
 
 
 def main(words=None):
@@ -139,8 +126,7 @@ def main(words=None):
         for limiter in ((False, True) if options.limiter and velocities == 1 else (False,))
     )
     recorded(runs, options.json, {"machine": machine()}, "runs")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -19,7 +19,6 @@ in time. The last table sets aims beside what was counted. Counts, no times.
 import importlib.util
 import math
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -41,54 +40,44 @@ METHODS = ("sdirk3", "esdirk3", "wso-sdirk3")  # whose order is observed
 _RATE, _UNTIL, _STEPS = -1e6, 9.0, (80, 160)
 
 
-class Case(NamedTuple):
-    """A problem, and the methods that are compared on it."""
-
-    problem: str
-    level: int
-    preconditioner: str
-    methods: tuple[str, ...]
-
-
-STIFF_CASES = (
-    Case("pitch-angle-c", 5, "combination", ("bdf", "esdirk3", "wso-sdirk3")),
-    Case("diffusion-2d", 4, "combination", ("bdf", "esdirk3")),
-    Case("diffusion-2d", 5, "combination", ("bdf",)),
-    Case("diffusion-2d", 4, "none", ("rkc2",)),
-    Case("continuity-2d", 4, "none", ("dop853", "dormand-prince")),
+STIFF_CASES = (  # problem, level, preconditioner, and the methods that are compared
+    ("pitch-angle-c", 5, "combination", ("bdf", "esdirk3", "wso-sdirk3")),
+    ("diffusion-2d", 4, "combination", ("bdf", "esdirk3")),
+    ("diffusion-2d", 5, "combination", ("bdf",)),
+    ("diffusion-2d", 4, "none", ("rkc2",)),
+    ("continuity-2d", 4, "none", ("dop853", "dormand-prince")),
 )
 
 
-def rows_of(case, counted, targets=TARGETS):
+def rows_of(name, level, preconditioner, methods, targets=TARGETS):
     """Yield the methods of a case, CVODE's first if it is there, and their products at errors.
 
-    ``counted(problem)`` returns a problem that counts its products in ``products``. None stands
-    where no run is on both sides of an error.
+    None stands where no run is on both sides of an error.
     """
-    problem = gallery.make(case.problem, level=case.level, degree=2)
+    problem = gallery.make(name, level=level, degree=2)
     until = problem.stepper.until
     reference = evolve(problem, until=until, method="dop853", rtol=1e-12).u
 
     def of(method):
         options = {"method": method}
         if method in ("bdf", "esdirk3", "wso-sdirk3"):
-            options["preconditioner"] = case.preconditioner
+            options["preconditioner"] = preconditioner
         if method in ("esdirk3", "wso-sdirk3"):
             options |= _TIGHT
 
         def run(rtol):
-            own = counted(problem)
+            own = Counted(problem)
             found = evolve(own, until=until, rtol=rtol, raise_on_failure=True, **options)
             return found.u, own.products
 
         return run
 
-    runs = {method: of(method) for method in case.methods}
+    runs = {method: of(method) for method in methods}
     if importlib.util.find_spec("sksundae") is not None:
-        method = "Adams" if "dop853" in case.methods else "BDF"
-        theirs = _cvode(problem, until, reference, case.preconditioner, method)
+        method = "Adams" if "dop853" in methods else "BDF"
+        theirs = _cvode(problem, until, reference, preconditioner, method)
         runs = {f"CVODE {method}": theirs, **runs}
-    about = {"problem": case.problem, "level": case.level, "preconditioner": case.preconditioner}
+    about = {"problem": name, "level": level, "preconditioner": preconditioner}
     for method, run in runs.items():
         yield {**about, "method": method, "products": _at_targets(run, reference, targets)}
 
@@ -153,16 +142,6 @@ def _cvode(problem, until, reference, preconditioner, method):
     return run
 
 
-class System(NamedTuple):
-    """u' = f(t, u) from t = 0, and the tolerance of each element."""
-
-    name: str
-    f: object
-    u0: tuple[float, ...]
-    until: float
-    atol: tuple[float, ...]
-
-
 def _robertson(t, u):
     slow, fast = 0.04 * u[0] - 1e4 * u[1] * u[2], 3e7 * u[1] ** 2
     return np.array([-slow, slow - fast, fast])
@@ -172,9 +151,9 @@ def _van_der_pol(t, u):
     return np.array([u[1], 1000.0 * (1.0 - u[0] ** 2) * u[1] - u[0]])
 
 
-SYSTEMS = (
-    System("Robertson to 1e4", _robertson, (1.0, 0.0, 0.0), 1e4, (1e-8, 1e-12, 1e-8)),
-    System("Van der Pol, 1000, to 2000", _van_der_pol, (2.0, 0.0), 2000.0, (1e-9, 1e-9)),
+SYSTEMS = (  # u' = f(t, u) from t = 0 and its end, and the tolerance of each element
+    ("Robertson to 1e4", _robertson, (1.0, 0.0, 0.0), 1e4, (1e-8, 1e-12, 1e-8)),
+    ("Van der Pol, 1000, to 2000", _van_der_pol, (2.0, 0.0), 2000.0, (1e-9, 1e-9)),
 )
 
 
@@ -183,25 +162,24 @@ def calls_of(system):
 
     Errors are relative, of the last state, against SciPy's Radau with rtol 1e-11.
     """
-    count, span, u0 = [0], (0.0, system.until), np.array(system.u0)
+    name, f, start, until, atol = system
+    count, span, u0 = [0], (0.0, until), np.array(start)
 
     def counted(t, u):
         count[0] += 1
-        return system.f(t, u)
+        return f(t, u)
 
-    tight = np.array(system.atol) * 1e-5
-    reference = solve_ivp(system.f, span, u0, "Radau", rtol=1e-11, atol=tight).y[:, -1]
+    tight = np.array(atol) * 1e-5
+    reference = solve_ivp(f, span, u0, "Radau", rtol=1e-11, atol=tight).y[:, -1]
 
     def error(u):
         return float(np.linalg.norm(u - reference) / np.linalg.norm(reference))
 
-    options = {"rtol": RTOL, "atol": np.array(system.atol)}
-    ours = evolve(
-        counted, u0=u0, until=system.until, method="bdf", raise_on_failure=True, **options
-    )
+    options = {"rtol": RTOL, "atol": np.array(atol)}
+    ours = evolve(counted, u0=u0, until=until, method="bdf", raise_on_failure=True, **options)
     taken, count[0] = count[0], 0
     theirs = solve_ivp(counted, span, u0, "BDF", **options)
-    found = {"system": system.name, "bdf": taken, "bdf_error": error(ours.u)}
+    found = {"system": name, "bdf": taken, "bdf_error": error(ours.u)}
     return {**found, "scipy": count[0], "scipy_error": error(theirs.y[:, -1])}
 
 
@@ -308,16 +286,14 @@ def main(words=None):
     print(f"rtol = {RTOL:g}; degree 2, sparse grids; products with the operator")
     record = {"rtol": RTOL, "cases": recorded(map(compared, cases))}
     print(f"\nproducts at the errors {TARGETS}")
-    stiff = STIFF_CASES
-    chosen_cases = [stiff[1]._replace(level=2)] if options.quick else stiff
-    rows = (row for case in chosen_cases for row in rows_of(case, Counted))
+    quick = [("diffusion-2d", 2, *STIFF_CASES[1][2:])]
+    rows = (row for case in (quick if options.quick else STIFF_CASES) for row in rows_of(*case))
     record["equal error"] = recorded(rows)
     if not options.quick:
         print("\nevaluations of f")
         record["systems"] = recorded(map(calls_of, SYSTEMS))
         print("\norders of Prothero and Robinson's equation, -1e6")
-        methods = METHODS
-        record["orders"] = {method: observed_order(method) for method in methods}
+        record["orders"] = {method: observed_order(method) for method in METHODS}
         print(record["orders"], "\n")
         record["aims"] = recorded(_aims(record))
     save(options.json, record)
@@ -347,8 +323,7 @@ def _aims(record):
         for one, other, error in pairs:
             text = f"{problem} {level}, {method} / CVODE at {error:g}"
             yield aim(text, most, one / other if one and other else float("nan"))
-    case = Case("continuity-2d", 4, "none", ("dop853",))
-    (*_, last) = rows_of(case, Counted, (5e-10,))
+    *_, last = rows_of("continuity-2d", 4, "none", ("dop853",), (5e-10,))
     yield aim("continuity-2d 4, dop853, products at 5e-10", 200.0, last["products"][0])
     for own in record["systems"]:
         yield aim(f"{own['system']}, bdf / SciPy's BDF", 1.5, own["bdf"] / own["scipy"])

@@ -24,6 +24,7 @@ def save_figure(figure, path):
     """Write a picture; the same data give the same file."""
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figures().close(figure)
 
 
 @dataclass(frozen=True)
@@ -130,4 +131,3 @@ def boxes(path, panels, across, down, level=None):
     for row in axes:
         row[0].set_ylabel(down)
     save_figure(figure, path)
-    pyplot.close(figure)

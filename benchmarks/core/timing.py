@@ -4,10 +4,13 @@ import gc
 import itertools
 import math
 import statistics
+import sys
 import time
 from dataclasses import dataclass
 
 import numpy as np
+
+import batchkron
 
 OURS = "batchkron"
 OUR_FUNCTION = "batchkron's function"
@@ -29,6 +32,16 @@ def waiter(device):
     import cupy
 
     return cupy.cuda.Device().synchronize
+
+
+def set_threads(count):
+    """Give so many threads to ours, to libraries of linear algebra, and to torch if it is there."""
+    from threadpoolctl import threadpool_limits
+
+    batchkron.set_num_threads(count)
+    threadpool_limits(count)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
 
 
 def seconds_of(call, repeats=1, wait=nothing):

@@ -5,7 +5,6 @@ Reads files of `python -m benchmarks.cpu --json`; of a cell in several of them t
 
 import json
 import statistics
-import sys
 from pathlib import Path
 
 from benchmarks.core.options import parser_of
@@ -69,8 +68,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     verdicts = verdicts_of(options.files)
     print("\n".join(missed(verdicts) if options.missed else summary(verdicts)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -383,7 +383,6 @@ def draw(machine, path, cases=CASES, run=None):
     style = {"fontsize": "small", "loc": "upper right", "frameon": False}
     columns[len(CASES) - 1].legend(shown.values(), shown.keys(), **style)
     figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
 
 
 def main():

@@ -109,7 +109,6 @@ def draw(points, path):
     pairs = zip(marks.values(), axes, strict=True)
     boxes = [box for own, axis in pairs for box in label_marks(axis, own, fontsize=8.5)]
     save_figure(figure, path)
-    pyplot.close(figure)
     return boxes
 
 
@@ -123,8 +122,7 @@ def main(arguments):
         sys.exit(f"{source} has no measured Kron-Matmul; run python -m benchmarks.gpu --part kron")
     draw(drawn, target)
     print("\n".join(table(points)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

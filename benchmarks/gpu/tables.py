@@ -73,10 +73,9 @@ def main(arguments):
     cells = json.loads(Path(arguments[0]).read_text())["cells"]
     if len(arguments) == 1:
         print("\n".join(profile_table(cells)))
-        return 0
-    page = Path(arguments[1])
-    page.write_text(with_tables(page.read_text(), cells))
-    return 0
+    else:
+        page = Path(arguments[1])
+        page.write_text(with_tables(page.read_text(), cells))
 
 
 def with_tables(text, cells):
@@ -131,4 +130,4 @@ def call(name, cells):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

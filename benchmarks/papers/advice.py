@@ -29,9 +29,7 @@ from benchmarks.core.options import parser_of
 from benchmarks.core.tables import groups
 
 GPU_BATCH = 25_088  # vectors of the part "kronecker-sparse" of benchmarks.gpu
-NAMES = {
-    "batchkron": "batchkron", "bmm": "bmm", "permuted matmul": "bmm", "dense": "dense",
-}  # fmt: skip
+NAMES = {**{way: way for way in WAYS}, "permuted matmul": "bmm"}
 SMALL = 1e-3  # a rate's least value, as the share of the time that it has where it has most
 # Least and most seconds of a call without work: times of one number of vectors hardly tell them. On
 # a device they are those of a launch (H100, in graphs and eager); bmm with copies has up to three.
@@ -68,7 +66,7 @@ def cells_of(report, threads=1):
             found = {"batchkron": cell["ours"], **cell["peers"]}
             seconds = {k: 1e-6 * v["microseconds"] for k, v in found.items() if "microseconds" in v}
         early = cell.get("stopped_early", ())
-        known, stopped = {}, dict[Way, float]()
+        known, stopped = {}, {}
         for name, value in seconds.items():
             if name in NAMES:
                 (stopped if name in early else known)[NAMES[name]] = value
@@ -206,8 +204,7 @@ def main(arguments=None):
     print("\n".join(summary(cells, table, options.device)))
     if options.write:
         Path(package.__file__).with_name(f"{options.device}.json").write_text(written(table))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,7 +5,6 @@ here, each contender has the layout in which it takes less, and the baselines ar
 """
 
 import statistics
-import sys
 
 from benchmarks.core.plots import boxes
 from benchmarks.core.tables import head, row
@@ -57,8 +56,7 @@ def draw(cells, path):
 def main(arguments=None):
     names = [name for name in NAMES if "alone" not in name]
     run(__doc__, arguments, table, names, draw, energy=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -177,7 +177,6 @@ def draw(report, path):
     axes[1].set(xscale="linear", ylim=(0.7 * low, 3 * roof.at(0.3)))
     axes[1].legend(loc="lower left")
     save_figure(figure, path)
-    pyplot.close(figure)
 
 
 def main(arguments=None):

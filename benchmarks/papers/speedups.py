@@ -6,7 +6,6 @@ batch-first over those in batch-last. But for the last, each contender has its b
 
 import math
 import statistics
-import sys
 
 from benchmarks.core.plots import draw_boxes, figures, grouped, logarithmic, save_figure
 from benchmarks.core.tables import groups, head, row
@@ -138,13 +137,11 @@ def draw(cells, path):
     for line, label in zip(axes, ("gain", "gain", "gain", "ratio of times"), strict=True):
         line[0].set_ylabel(label)
     save_figure(figure, path)
-    pyplot.close(figure)
 
 
 def main(arguments=None):
     run(__doc__, arguments, tables, draw=draw)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,7 +11,7 @@ import numpy as np
 
 import batchkron as bk
 from benchmarks.core.options import parser_of
-from benchmarks.core.plots import figures
+from benchmarks.core.plots import figures, save_figure
 from benchmarks.core.records import machine, processors, recorded, save
 from benchmarks.core.tables import machine_lines
 from benchmarks.core.timing import in_turn
@@ -25,9 +25,7 @@ TURN = 0.02  # seconds that a turn should take
 
 def draw_growth(records, path):
     pyplot = figures()
-    figure, (above, below) = pyplot.subplots(
-        2, 1, figsize=(6.4, 6.4), sharex=True, layout="constrained"
-    )
+    figure, (above, below) = pyplot.subplots(2, 1, figsize=(6.4, 6.4), sharex=True)
     for name in dict.fromkeys(record["name"] for record in records):
         own = [record for record in records if record["name"] == name]
         unknowns = [record["unknowns"] for record in own]
@@ -46,8 +44,7 @@ def draw_growth(records, path):
     below.set_ylim(bottom=0)
     for axis in (above, below):
         axis.grid(True, alpha=0.3)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    pyplot.close(figure)
+    save_figure(figure, path)
 
 
 def measure_case(case, asgard, threads, rounds):

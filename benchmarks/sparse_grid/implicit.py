@@ -5,7 +5,6 @@ import statistics
 import sys
 import time
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,14 +33,6 @@ ASGARDS = (
 DIRECT = "-sv direct"
 
 
-class Run(NamedTuple):
-    """All steps of one run: the state at the end, seconds before the first, and of each step."""
-
-    state: object
-    setup: float
-    steps: list[float]
-
-
 def timed(setup, step):
     """Return what was set up, the seconds of that, and those of each step."""
     start = time.perf_counter()
@@ -54,6 +45,7 @@ def timed(setup, step):
 
 
 def our_run(problem, preconditioner, solver, dt, rtol):
+    """Return the state at the end, the seconds before the first step, and those of each step."""
     u = np.array(problem.initial)
     options = {"name": solver, "rtol": rtol}
 
@@ -65,8 +57,7 @@ def our_run(problem, preconditioner, solver, dt, rtol):
         if failed is not None:
             raise RuntimeError(f"{solver} with {preconditioner}: {failed.status.advice}")
 
-    _, *times = timed(setup, step)
-    return Run(u, *times)
+    return u, *timed(setup, step)[1:]
 
 
 def asgard_run(asgard, level, solver, dt, tolerance):
@@ -77,14 +68,14 @@ def asgard_run(asgard, level, solver, dt, tolerance):
     made, *times = timed(setup, lambda made, _: made.advance(1))
     state = made.state
     made.close()
-    return Run(state, *times)
+    return state, *times
 
 
 def same_equation(problem, asgard, level):
     """Return what is not the same problem, or None: the norms after a few short steps."""
     short = 1e-3 * DT  # the rules for the data in time differ by its square
-    own = our_run(problem, "auto", "gmres", short, EXACT).state
-    other = asgard_run(asgard, level, ASGARDS[2], short, EXACT).state
+    own = our_run(problem, "auto", "gmres", short, EXACT)[0]
+    other = asgard_run(asgard, level, ASGARDS[2], short, EXACT)[0]
     if own.size != other.size:
         return f"ASGarD has {other.size} unknowns, batchkron {own.size}"
     norms = float(np.linalg.norm(own)), float(np.linalg.norm(other))
@@ -94,10 +85,10 @@ def same_equation(problem, asgard, level):
 
 
 def loosest(name, run):
-    exact = run(EXACT).state
+    exact = run(EXACT)[0]
     error = np.inf
     for tolerance in TOLERANCES:
-        state = run(tolerance).state
+        state = run(tolerance)[0]
         error = float(np.linalg.norm(state - exact) / np.linalg.norm(exact))
         if error <= ERROR:
             return tolerance, error
@@ -113,10 +104,11 @@ def measure(contenders, rounds):
             runs[name].append(contenders[name](found[name][0]))
     for name, own in runs.items():
         tolerance, error = found[name]
-        steps = [step for run in own for step in run.steps]
+        setups, taken = zip(*(times for _, *times in own), strict=True)
+        steps = [step for one in taken for step in one]
         record = {"name": name, "tolerance": tolerance, "error": error}
-        record |= {"setup": min(run.setup for run in own), "step": statistics.median(steps)}
-        first = statistics.median(run.steps[0] for run in own)
+        record |= {"setup": min(setups), "step": statistics.median(steps)}
+        first = statistics.median(one[0] for one in taken)
         yield {**record, "least_step": min(steps), "first_step": first}
 
 

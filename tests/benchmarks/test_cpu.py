@@ -56,9 +56,9 @@ def test_the_page_has_the_tables_of_the_files(monkeypatch, capsys):
     tables = source_benchmarks.module("cpu.tables")
     names = "zen5-cpu.json", "zen5-cpu-large.json"
     files = [str(ROOT / "benchmarks" / "results" / name) for name in names]
-    assert tables.main(files) == 0
+    tables.main(files)
     assert capsys.readouterr().out in (ROOT / "docs" / "results" / "cpu.md").read_text()
-    assert tables.main([*files, "--missed"]) == 0
+    tables.main([*files, "--missed"])
     rows = capsys.readouterr().out.splitlines()
     assert "| 4-and-8 | 64: 8^4 | float32 | 1 | 98.2 µs | 2.25 (≥ 3.00) FastKron |  |" in rows
     verdicts = tables.verdicts_of(map(Path, files))

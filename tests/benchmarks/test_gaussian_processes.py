@@ -87,11 +87,11 @@ def test_the_papers_table(table, tmp_path, capsys):
     assert len(rows) == 4  # with that of predictions
 
 
-def test_predictions_are_on_one_grid(table):
+def test_predictions_are_on_one_grid(table, benchmark):
     """GPyTorch's are those of the model: it mixes two grids if it is free to choose them."""
     torch = importlib.import_module("torch")
     options = Namespace(device="cpu")
-    made = table.Prediction(table.Case(200, 10, 2), "GPyTorch", options, torch.float64)
+    made = table.Prediction(benchmark.Case(200, 10, 2), "GPyTorch", options, torch.float64)
     model, test = made.model, made.points[0]
     kernel = model.covar_module.base_kernel
     before = [axis.clone() for axis in kernel.grid]

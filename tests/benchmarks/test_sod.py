@@ -19,10 +19,10 @@ def sod(pytestconfig, monkeypatch):
 )
 def test_exact_states(sod, velocities, pressure, velocity, densities, shock, tail):
     found = sod.exact(velocities)
-    assert found.pressure == pytest.approx(pressure, abs=1e-6)
-    assert found.velocity == pytest.approx(velocity, abs=1e-6)
-    assert found.densities == pytest.approx(densities, abs=1e-6)
-    assert (found.shock, found.tail) == pytest.approx((shock, tail), abs=1e-6)
+    assert found["pressure"] == pytest.approx(pressure, abs=1e-6)
+    assert found["velocity"] == pytest.approx(velocity, abs=1e-6)
+    assert found["densities"] == pytest.approx(densities, abs=1e-6)
+    assert (found["shock"], found["tail"]) == pytest.approx((shock, tail), abs=1e-6)
 
 
 def test_one_velocity(sod):

@@ -52,7 +52,8 @@ def test_twins_have_the_same_gradients(vit):
     for change in (vit.dense_linear, vit.BmmLinear):
         other = vit.twin(ours, change)
         assert not any(isinstance(m, type(ours.wide)) for m in other.modules())
-        assert not vit.differs(vit.backward(other, x, gradient), found, "float32")
+        own = vit.backward(other, x, gradient)
+        assert vit.relative_error(own, found) <= vit.TOLERANCE["float32"]
         assert torch.allclose(other.wide.bias.grad, ours.wide.bias.grad, atol=1e-5)
 
 
