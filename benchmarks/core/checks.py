@@ -1,7 +1,5 @@
 """Operands of a measurement, and whether a result on them is right."""
 
-from functools import cached_property
-
 import numpy as np
 
 # A prime number of random values is repeated in large arrays, so that no two rows are the same.
@@ -28,6 +26,7 @@ class Data:
     """Operands of one shape and dtype, and the outputs that all contenders write to in turn.
 
     There are ``sets`` of vectors and outputs; contenders go through them one call after another.
+    ``reference``: indices of checked rows of the first output, their values, bounds of the errors.
     """
 
     def __init__(self, dtype, sets, rng):
@@ -51,11 +50,6 @@ class Data:
         if (excess > 0).any():
             return f"wrong result: off by {np.abs(actual - expected).max():.1e}"
         return None
-
-    @cached_property
-    def reference(self):
-        """Indices of checked rows of the first output, their values, and bounds of the errors."""
-        raise NotImplementedError
 
     def epsilon(self, terms):
         """Largest relative difference of two results that each take ``terms`` operations."""

@@ -125,20 +125,15 @@ def make_data(shape, dtype, sets, rng):
 
 
 class Peer:
-    """A library to compare with.
+    """A library to compare with, of a ``name`` and a ``version()``.
 
     ``kron_matmul``, ``batch`` and ``explicit`` offer its variants of x (A_1 ⊗ … ⊗ A_d), of a batch
     list, and of A_1 ⊗ … ⊗ A_d written out, where it has some.
     """
 
-    name: str
-
     def missing(self):
         """Say why the peer cannot be measured on this machine, if so."""
         return None
-
-    def version(self):
-        raise NotImplementedError
 
     def maker(self, data):
         """What makes the variants for the data, None if there are none."""

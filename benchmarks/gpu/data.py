@@ -17,19 +17,14 @@ ARRAYS_AT_ONCE = 6  # input, output, the peers' two buffers, ours
 
 
 class Subject:
-    """A product in one dtype: calls of ours, where the last one writes, and its error there."""
+    """A product in one dtype: calls of ours, where the last one writes, and its error there.
 
-    # subclasses have dtype, out, and tolerance: the key of the largest error that is right
+    Subclasses have dtype, out, and tolerance: the key of the largest error that is right. ``calls``
+    builds the operator anew, which remembers its kernels, and returns a call for each set of
+    vectors; ``expected`` is the checked part of the result of the last call, by the CPU.
+    """
+
     checked = ...  # the index of what is compared with the CPU's
-
-    def calls(self):
-        """Build the operator anew, which remembers its kernels; a call for each set of vectors."""
-        raise NotImplementedError
-
-    @cached_property
-    def expected(self):
-        """The checked part of the result of the last call, by the CPU."""
-        raise NotImplementedError
 
     @property
     def found(self):

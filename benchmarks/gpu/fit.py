@@ -14,13 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import click
 import numpy as np
 from scipy.optimize import least_squares
 
 from batchkron.backends.cuda.kron.families import FAMILIES, FAMILY_OF
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.steps import ModeRun
+from benchmarks.core.options import parser_of
 
 LARGE_ERROR = 0.2  # of log(estimate / measured), from which on errors count less than squared
 OTHERS = 0.2  # weight of kernels that their family would not choose
@@ -71,21 +71,6 @@ def write(path, limits, date, kernels):
     path.write_text(f'{json.dumps(header)[:-1]}, "kernels": [\n{lines}\n]}}\n')
 
 
-class Fitted(NamedTuple):
-    """A family's costs, the kernels they are fitted to, estimates of these, and how good they are.
-
-    Errors are of log(estimate / measured): root mean square, mean;
-    ``errors`` and ``held_out`` are of kernels that the family chooses, ``others`` of those near.
-    """
-
-    costs: dict[str, float]
-    kernels: list[MeasuredKernel]
-    estimates: list  # seconds
-    errors: tuple
-    others: tuple
-    held_out: tuple  # on a third of the runs, by a fit to the other two thirds
-
-
 def families_of(measured):
     """The families that were measured, in the order of their table."""
     names = {kernel.family for kernel in measured}
@@ -93,6 +78,11 @@ def families_of(measured):
 
 
 def fit_family(name, limits, measured):
+    """A family's costs, the kernels they are fitted to, estimates of these, and how good they are.
+
+    "errors" are of log(estimate / measured), root mean square and mean: of kernels that the family
+    chooses, of others near them, and of chosen ones of a third of the runs by a fit to the others.
+    """
     family = FAMILY_OF[name]
     kernels = [one for one in measured if one.family == name]
     work = stacked(
@@ -109,7 +99,8 @@ def fit_family(name, limits, measured):
         np.log(family.seconds(work, SimpleNamespace(**one)) / times) for one in (costs, blind)
     )
     own = errors[chosen], errors[~chosen], unseen[chosen & held_out]
-    return Fitted(costs, kernels, times * np.exp(errors), *map(errors_of, own))
+    found = {"costs": costs, "kernels": kernels, "estimates": times * np.exp(errors)}
+    return {**found, "errors": list(map(errors_of, own))}
 
 
 def stacked(counts):
@@ -149,7 +140,7 @@ def loss(found, chosen, least):
     """What choosing by estimates costs in the mean of runs of ``least`` or more kernels."""
     runs = defaultdict(list)
     for one in found:
-        for kernel, estimate in zip(one.kernels, one.estimates, strict=True):
+        for kernel, estimate in zip(one["kernels"], one["estimates"], strict=True):
             if kernel.chosen or not chosen:
                 runs[run_of(kernel), kernel.constant].append((estimate, kernel.microseconds))
     several = [ways for ways in runs.values() if len(ways) >= least]
@@ -158,24 +149,25 @@ def loss(found, chosen, least):
     return f"{share:.1%} of the time, in the mean of {len(losses)} runs"
 
 
-@click.command()
-@click.argument("measurements", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
-def main(measurements, output):
-    """Fit the costs of a device's kernels to MEASUREMENTS, print the errors."""
+def main():
+    parser = parser_of(__doc__)
+    parser.add_argument("measurements", type=Path)
+    parser.add_argument("--output", type=Path, help="file to write")
+    options = parser.parse_args()
+    measurements, output = options.measurements, options.output
     device, limits, kernels = read(measurements)
     found = {name: fit_family(name, limits, kernels) for name in families_of(kernels)}
     print("family     kernels  chosen:   rms  bias  others:   rms  bias  held out:   rms  bias")
     for name, one in found.items():
-        errors = (f" {rms:5.3f} {bias:+5.3f}" for rms, bias in one[-3:])
-        count = sum(kernel.chosen for kernel in one.kernels)
-        print(f"{name:10} {len(one.kernels):7}  {count:7}" + "          ".join(errors))
+        errors = (f" {rms:5.3f} {bias:+5.3f}" for rms, bias in one["errors"])
+        count = sum(kernel.chosen for kernel in one["kernels"])
+        print(f"{name:10} {len(one['kernels']):7}  {count:7}" + "          ".join(errors))
     for name, one in found.items():
         print(f"{name}: choosing a variant costs {loss([one], False, 3)}")
     print(f"choosing a family by these costs {loss(found.values(), True, 2)}")
     if output is not None:
         known = json.loads(output.read_text()) if output.exists() else {}  # of other operations
-        kron = {family: one.costs for family, one in found.items()}
+        kron = {family: one["costs"] for family, one in found.items()}
         table = {**known, "device": device, "measurements": measurements.name, "kron": kron}
         output.write_text(json.dumps(table, indent=2) + "\n")
 

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import click
 import numpy as np
 
 from batchkron.backends.cuda.costs import costs_for
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
+from benchmarks.core.options import parser_of
 from benchmarks.core.tables import groups
 from benchmarks.gpu.cases.sparse_cases import SparseCase, shape_of
 from benchmarks.gpu.fit import errors_of, fitted_costs, stacked
@@ -51,12 +51,12 @@ def choice(records, estimates):
     return sorted(found, key=lambda one: -one[0])
 
 
-@click.command()
-@click.argument("measurements", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--write", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def main(measurements, write):
-    """Fit costs to MEASUREMENTS, and print the errors and what the choice costs."""
-    content = json.loads(measurements.read_text())
+def main(words=None):
+    parser = parser_of(__doc__)
+    parser.add_argument("measurements", type=Path)
+    parser.add_argument("--write", type=Path, help="a table of costs whose costs are replaced")
+    options = parser.parse_args(words)
+    content, write = json.loads(options.measurements.read_text()), options.write
     device = content["device"]
     limits = DeviceLimits(SHARED_BYTES, int(device.split()[-2]), 8, True, device)
     known = [(one, kernel_of(one, limits)) for one in content["kernels"]]

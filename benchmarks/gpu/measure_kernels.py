@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import combinations, islice, product
 from pathlib import Path
 
-import click
 import cupy
 import numpy as np
 
@@ -24,6 +23,7 @@ from batchkron.backends.cuda.tuning.compilers import Compilers
 from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.trials import Trial
 from batchkron.spec.kron import KronSpec
+from benchmarks.core.options import parser_of
 from benchmarks.gpu.cases.cases import KRON, PDE
 from benchmarks.gpu.fit import MeasuredKernel, write
 from benchmarks.shapes import KronMatmul
@@ -121,21 +121,19 @@ def measured(kernel, chosen, code, device):
     return MeasuredKernel(kernel.family.name, *what, variant, chosen, round(microseconds, 3))
 
 
-@click.command()
-@click.argument("output", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--seconds", default=300.0, show_default=True, help="Stop after these.")
-@click.option("--seed", default=0, show_default=True, help="Of the random products.")
-def main(output, seconds, seed):
-    """Time kernels on the current device and write OUTPUT."""
+def main():
+    parser = parser_of(__doc__, "seconds", "seed", seconds=300.0, seed=0)
+    parser.add_argument("output", type=Path)
+    options = parser.parse_args()
     begin = time.monotonic()
     device = current_device()
-    queue = drawn(KERNELS, random.Random(seed))
-    click.echo(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
+    queue = drawn(KERNELS, random.Random(options.seed))
+    print(f"{len(queue)} kernels chosen in {time.monotonic() - begin:.0f} s")
     found, failures = [], Counter()
     with Compilers(options_for(device)) as compilers:
         futures = {compilers.submit(kernel.program): (kernel, own) for kernel, own in queue}
         for future in as_completed(futures):
-            if time.monotonic() - begin > seconds:
+            if time.monotonic() - begin > options.seconds:
                 break
             kernel, own = futures[future]
             try:
@@ -145,10 +143,8 @@ def main(output, seconds, seed):
             if len(found) % 100 == 0:
                 cupy.get_default_memory_pool().free_all_blocks()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    write(output, device_limits(device), today, found)
-    click.echo(
-        f"{len(found)} measured in {time.monotonic() - begin:.0f} s; failed: {dict(failures)}"
-    )
+    write(options.output, device_limits(device), today, found)
+    print(f"{len(found)} measured in {time.monotonic() - begin:.0f} s; failed: {dict(failures)}")
 
 
 if __name__ == "__main__":

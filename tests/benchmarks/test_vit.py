@@ -74,9 +74,6 @@ def test_graphs_need_a_device(vit, capsys):
 
 
 def test_wrong_results_are_found(vit, short, monkeypatch):
-    x = torch.linspace(1, 2, 5)
-    assert vit.differs(x * 1.01, x, "float32")
-    assert vit.differs(x * float("nan"), x, "float32")
     monkeypatch.setattr(vit.BmmLinear, "forward", lambda self, x: 2 * x)
     with pytest.raises(SystemExit, match="results differ"):
         vit.main([*SMALL, "--parts", "linear N x N", "--directions", "forward"])

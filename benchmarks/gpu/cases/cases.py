@@ -241,19 +241,15 @@ def small_goal(modes, size, unknowns, dtype):
     return max(2.5, 2 * (NODE + arithmetic + summed / CACHE_BYTES_A_MICROSECOND))
 
 
-def small_batch(*shape):
-    """A case with its goals; ASGarD's times are known for all of them together."""
-    return power(*shape, figures={k: (small_goal(*shape, k), {"ASGarD": (5, 82)}) for k in DTYPES})
-
-
+# ASGarD's times are known for all of them together
 SMALL_BATCHES = tuple(
-    small_batch(d, n, unknowns)
-    for unknowns, cases in (
+    power(*one, k, figures={t: (small_goal(*one, k, t), {"ASGarD": (5, 82)}) for t in DTYPES})
+    for k, cases in (
         (4_000, ((1, 4), (2, 4), (3, 2), (3, 3), (3, 4), (4, 4), (6, 2), (6, 3))),
         (8_000, ((2, 4), (3, 4), (6, 3))),
         (32_000, ((2, 4), (3, 3), (3, 4), (4, 4), (6, 3))),
     )
-    for d, n in cases
+    for one in cases
 )
 
 

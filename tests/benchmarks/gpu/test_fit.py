@@ -37,10 +37,10 @@ def test_committed_costs_are_those_of_the_fit(fitted, family):
     table, device, found = fitted
     assert table["device"] == device
     # other versions of the libraries may stop some iterations earlier or later
-    assert table["kron"][family] == pytest.approx(found[family].costs, rel=0.02)
+    assert table["kron"][family] == pytest.approx(found[family]["costs"], rel=0.02)
 
 
 @pytest.mark.parametrize("family", MEASURED)
 def test_estimates_hold_for_runs_that_the_fit_has_not_seen(fitted, family):
-    rms = fitted[-1][family].held_out[0]
+    rms = fitted[-1][family]["errors"][-1][0]
     assert rms < LARGEST_HELD_OUT_RMS.get(family, LARGEST_OTHERS)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import source_benchmarks
-from click.testing import CliRunner
 
 from batchkron.backends.cuda.kron_sparse.families import FAMILIES
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
@@ -39,7 +38,7 @@ def records(costs):
                 }
 
 
-def test_fit(tmp_path):
+def test_fit(tmp_path, capsys):
     fit = source_benchmarks.module("gpu.fit_sparse")
     table = json.loads(COSTS.read_text())
     wanted = SimpleNamespace(**table["kron_sparse"]["tiles"])
@@ -50,9 +49,9 @@ def test_fit(tmp_path):
     measurements, costs = tmp_path / "measured.json", tmp_path / "costs.json"
     measurements.write_text(json.dumps({"device": DEVICE, "kernels": [*rows, gone]}))
     shutil.copy(COSTS, costs)
-    result = CliRunner().invoke(fit.main, [str(measurements), "--write", str(costs)])
-    assert result.exit_code == 0, result.output
-    assert f"1 of {len(rows) + 1} kernels are not those of this version" in result.output
+    fit.main([str(measurements), "--write", str(costs)])
+    said = f"1 of {len(rows) + 1} kernels are not those of this version"
+    assert said in capsys.readouterr().out
     written = json.loads(costs.read_text())
     found = written["kron_sparse"]["tiles"]
     assert found["memory_rate"] == pytest.approx(wanted.memory_rate, rel=0.05)
