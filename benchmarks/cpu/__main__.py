@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 import batchkron as bk
 from benchmarks.core.options import parser_of
 from benchmarks.core.records import available_memory, last_level_cache, machine, processors, save
-from benchmarks.core.tables import machine_lines
+from benchmarks.core.tables import count_of, machine_lines, words
 from benchmarks.core.timing import OURS
 from benchmarks.cpu import report, tables
 from benchmarks.cpu.ceilings import best_of, compile_kernels, measure_ceilings
@@ -95,14 +95,15 @@ def thread_setter():
 
 
 def print_report(regimes, cells, ceilings):
-    print(f"\n{report.ceilings_table(ceilings)}\n")
+    for count, rates in ceilings.items():
+        print(f"ceilings a second, {count_of(count)}: {words(rates)}")
     verdicts = []
     for regime, keys in regimes:
         judged = report.judge(regime, [cells[key] for key in keys], ceilings)
-        print(report.regime_table(regime, judged))
+        print(f"\n## {regime.name}: {regime.title}\n", *report.lines(judged), sep="\n")
         verdicts += [own for _, own in judged]
     verdicts += report.speedups(list(cells.values()), ceilings)
-    print("## Summary\n", *tables.summary(verdicts), sep="\n")
+    print("\n## Summary\n", *tables.summary(verdicts), sep="\n")
     print("\n## Missed\n", *tables.missed(verdicts), sep="\n")
     return verdicts
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 
-from benchmarks.core.tables import count_of, duration, table
+from benchmarks.core.tables import words
 from benchmarks.core.timing import OURS
 from benchmarks.cpu.regimes import MIN_SECONDS, MIN_SPEEDUP
 from benchmarks.shapes import Explicit
-
-MARKS = {True: "yes", False: "NO", None: "not measured"}
 
 
 def target(value=None, needed=None, against="", note=""):
@@ -116,66 +114,17 @@ def speedups(cells, ceilings):
                 yield verdict("threads", cell, threads, target(alone / together, needed, name))
 
 
-def number(one, pattern):
-    """A number, and what it must be at least, if anything is asked for."""
-    if one["value"] is None:
-        return "–"
-    needed = f" (≥ {format(one['needed'], pattern)})" if one["needed"] else ""
-    return format(one["value"], pattern) + needed
-
-
-def ceilings_table(ceilings):
-    rows = []
-    for name in next(iter(ceilings.values())):
-        unit = "GFLOP/s" if " " in name else "GB/s"
-        values = [f"{rates[name] / 1e9:.1f} {unit}" for rates in ceilings.values()]
-        rows.append([name.replace("_", ", "), *values])
-    return table(["ceiling", *map(count_of, ceilings)], rows)
-
-
-def asked(regime):
-    ratios = dict.fromkeys(
-        ", ".join(f"{ratio:g} × {name}" for name, ratio in value.items() if ratio)
-        if isinstance(value, Mapping)
-        else f"{value:g} ×"
-        for value in regime.ratio.values()
-    )
-    return " / ".join(ratios) or "–", " or ".join(one.text for one in regime.machine) or "–"
-
-
-def regime_table(regime, judged):
-    names = dict.fromkeys(one["name"] for cell, _ in judged for one in cell.results)
-    peers = [name for name in names if name != OURS]
-    header = ["shape", "dtype", "threads", OURS, *peers]
-    header += ["hardest peer", "ratio", "GFLOP/s", "ceiling", "of it", "met"]
-    title = f"## {regime.name}: {regime.title}\n\nAsked for: {'; '.join(asked(regime))}."
-    rows = [verdict_row(cell, own, peers) for cell, own in judged]
-    notes = dict.fromkeys(note for cell, own in judged for note in notes_of(cell, own))
-    return "\n".join([title, "", table(header, rows), *[f"- {note}" for note in notes]]) + "\n"
-
-
-def verdict_row(cell, own, peers):
-    ratio, share, ours = own["ratio"], own["share"], own["ours"]
-    medians, offered = cell.medians(own["threads"]), {one["name"] for one in cell.results}
-    absent = [None if name in medians or name not in offered else "not measured" for name in peers]
-    return [
-        *(cell.label, cell.key.dtype, str(own["threads"]), duration(ours)),
-        *[why or duration(medians.get(name)) for name, why in zip(peers, absent, strict=True)],
-        *(ratio["against"] or "–", number(ratio, ".2f")),
-        "–" if ours is None else f"{cell.flops / ours / 1e9:.3g}",
-        *(share["against"] or "–", number(share, ".0%"), MARKS[own["met"]]),
-    ]
-
-
-def notes_of(cell, own):
-    """What a row does not say: variants that were left out or failed, and why."""
-    notes = [
-        f"{one['name']} {one['variant']}: {one['reason']}"
-        for one in cell.results
-        if one["kind"] == "failure" or (one["kind"] == "absent" and one["variant"])
-    ]
-    notes += [own["ratio"]["note"]] if own["ratio"]["note"] else []
-    return [f"{cell.label}, {cell.key.dtype}: {note}" for note in notes]
+def lines(judged):
+    """A line for each verdict, with all times; then what was left out, or failed, and why."""
+    absent = {}
+    for cell, own in judged:
+        seconds = cell.medians(own["threads"])
+        yield words({**own, "shape": cell.label, "seconds": seconds})
+        for one in cell.results:
+            if one["kind"] == "failure" or (one["kind"] == "absent" and one["variant"]):
+                text = f"{one['name']} {one['variant']}: {one['reason']}"
+                absent[f"{cell.label}, {cell.key.dtype}: {text}"] = None
+    yield from absent
 
 
 def cell_record(cell):
