@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from benchmarks.core.tables import duration, groups, table
+from benchmarks.core.tables import groups, words
 from benchmarks.shapes import KronMatmul
 
 MAX_ROWS = 4096
@@ -121,46 +121,34 @@ def figures(standings, plain):
     return {
         "shapes": len(ratios),
         "share": sum(margin(one) >= 1 for one in own) / len(own),
-        "median": statistics.median(ratios),
-        "least": min(ratios),
+        "median_ratio": statistics.median(ratios),
+        "least_ratio": min(ratios),
     }
 
 
 def summary(standings, share, median):
-    """Whether as many shapes are ahead as shall be, for each way of calling us.
+    """Yield whether as many shapes are ahead as shall be, for each way of calling us.
 
     ``share``: of the shapes of d ≥ 2 and P < 64, the others shall all be; ``median``: least of all.
     """
-    rows = []
     for call, own in groups(standings, lambda one: one["call"]).items():
         for plain, name in CLASSES.items():
             found, needed = figures(own, plain), 1.0 if plain else share
             if found["shapes"]:
-                ahead = f"{found['share']:.1%} (≥ {needed:.0%})"
-                texts = [call, name, found["shapes"], f"≥ {NEEDED[plain]:.1f} ×", ahead]
-                texts += [f"{found['median']:.2f}", f"{found['least']:.2f}"]
-                rows.append([*texts, "yes" if found["share"] >= needed else "NO"])
-        ratios = [one["ratio"] for one in own]
-        middle, least = statistics.median(ratios), min(ratios)
-        texts = [call, "all", len(own), f"median ≥ {median:g} ×", "–"]
-        met = "yes" if middle >= median else "NO"
-        rows.append([*texts, f"{middle:.2f}", f"{least:.2f}", met])
-    header = ["call", "shapes", "number", "asked for", "ahead", "median", "least", "met"]
-    return table(header, rows)
+                met = found["share"] >= needed
+                yield words({"call": call, "class": name, **found, "needed": needed, "met": met})
+        middle = statistics.median(one["ratio"] for one in own)
+        found = {"call": call, "shapes": len(own), "median_ratio": middle}
+        yield words({**found, "needed": median, "met": middle >= median})
 
 
-def worst_tables(standings):
-    parts = []
-    for call, own in groups(standings, lambda one: one["call"]).items():
-        rows = [
-            [
-                *(f"{one['shape']} {one['dtype']}", CLASSES[one["plain"]]),
-                *(duration(one["seconds"]), one["best_peer"], duration(one["best_peer_seconds"])),
-                f"{one['ratio']:.2f}",
-                f"≥ {one['needed']:.1f}" + (" MISSED" if margin(one) < 1 else ""),
-            ]
-            for one in sorted(own, key=margin)[:WORST]
-        ]
-        header = ["shape", "class", "ours", "best peer", "its time", "ratio", "asked for"]
-        parts.append(f"### The worst {len(rows)}: {call}\n\n{table(header, rows)}")
-    return "\n\n".join(parts)
+def worst(items, kind, order):
+    """Yield the worst items of each kind."""
+    for name, own in groups(items, kind).items():
+        chosen = sorted(own, key=order)[:WORST]
+        yield f"\n### The worst {len(chosen)}: {name}\n"
+        yield from map(words, chosen)
+
+
+def worst_standings(standings):
+    return worst(standings, lambda one: one["call"], margin)

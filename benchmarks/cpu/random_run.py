@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 import batchkron as bk
-from benchmarks.core.tables import count_of, duration, groups, table
+from benchmarks.core.tables import count_of, duration, groups, words
 from benchmarks.core.timing import (
     OUR_FUNCTION,
     OURS,
@@ -26,7 +26,7 @@ from benchmarks.core.timing import (
 )
 from benchmarks.cpu.contenders import Batchkron, OurFunction, make_data, offers_of, results_of
 from benchmarks.cpu.peers.python import BOUND
-from benchmarks.random_shapes import WORST, standing, summary, worst_tables
+from benchmarks.random_shapes import WORST, standing, summary, worst, worst_standings
 
 MOODS = ("alone", "blas", "busy")
 BLAS_SIZE = 256  # rows of the matrix multiply between calls: about 0.4 ms on two threads
@@ -162,42 +162,13 @@ def function_costs(measured):
     return found
 
 
-def cost_lines(costs):
-    middle = statistics.median(costs.values())
-    ordered = sorted(costs.items(), key=lambda pair: -pair[1])
-    rows = [[name, f"{1e6 * cost:.2f} µs"] for name, cost in ordered[:WORST]]
-    title = f"Of {len(costs)} tiny shapes on one thread: median {1e6 * middle:.2f} µs."
-    return f"{title}\n\n{table(['shape', 'function over operator'], rows)}"
-
-
-def by_mood(gains):
-    return groups(gains, lambda gain: (gain["mood"], gain["call"]))
-
-
-def gains_table(gains):
-    rows = []
-    for key, own in by_mood(gains).items():
+def gains_summary(gains):
+    for (mood, call), own in groups(gains, lambda one: (one["mood"], one["call"])).items():
         slower = [gain["over_one"] for gain in own]
         within = sum(one <= MAX_SLOWER for one in slower)
-        texts = [*key, f"{within} of {len(own)}", f"{within / len(own):.1%}"]
-        texts += [f"{statistics.median(slower):.2f}", f"{max(slower):.2f}"]
-        rows.append([*texts, "yes" if within == len(own) else "NO"])
-    header = ["mood", "call", f"≤ {MAX_SLOWER:g} × one thread", "share", "median", "most", "met"]
-    return table(header, rows)
-
-
-def worst_gains(gains):
-    parts = []
-    for key, own in by_mood(gains).items():
-        rows = []
-        for gain in sorted(own, key=lambda gain: -gain["over_one"])[:WORST]:
-            times = [duration(gain[name]) for name in ("seconds_on_one", "seconds")]
-            missed = " MISSED" if gain["over_one"] > MAX_SLOWER else ""
-            shape = f"{gain['shape']} {gain['dtype']}"
-            rows.append([shape, *times, f"{gain['over_one']:.2f}{missed}"])
-        header = ["shape", "1 thread", count_of(own[0]["threads"]), "over one"]
-        parts.append(f"### The worst {len(rows)}: {', '.join(key)}\n\n{table(header, rows)}")
-    return "\n\n".join(parts)
+        found = {"mood": mood, "call": call, "shapes": len(own), "within": within}
+        found |= {"median_over_one": statistics.median(slower), "most": max(slower)}
+        yield words({**found, "met": within == len(own)})
 
 
 def wrong_results(one):
@@ -213,16 +184,24 @@ def print_tables(draws, measured, threads):
     standings, gains = standings_of(draws, measured, threads), gains_of(measured, threads)
     costs = function_costs(measured)
     if standings:
-        print(f"\n## Next to the best peer, alone\n\n{worst_tables(standings)}")
+        print("\n## Next to the best peer, alone", *worst_standings(standings), sep="\n")
     if gains:
-        print(f"\n## {count_of(max(threads))} next to one, in turn\n\n{worst_gains(gains)}")
+        slowest = worst(
+            gains, lambda one: f"{one['mood']}, {one['call']}", lambda one: -one["over_one"]
+        )
+        print(f"\n## {count_of(max(threads))} next to one, in turn", *slowest, sep="\n")
     if costs:
-        print(f"\n## What the function costs\n\n{cost_lines(costs)}")
-    print("\n## Summary")
+        most = sorted(costs.items(), key=lambda pair: -pair[1])[:WORST]
+        middle = duration(statistics.median(costs.values()))
+        print(
+            f"\n## What the function costs\n\nOf {len(costs)} tiny shapes on one thread: {middle}"
+        )
+        print(words(dict(most), is_time=True))
+    print("\n## Summary\n")
     if standings:
-        print(f"\n{summary(standings, SHARE_AHEAD, MEDIAN_RATIO)}")
+        print(*summary(standings, SHARE_AHEAD, MEDIAN_RATIO), sep="\n")
     if gains:
-        print(f"\n{gains_table(gains)}")
+        print(*gains_summary(gains), sep="\n")
     wrong = [line for one in measured for line in wrong_results(one)]
     print("\n## Wrong results of ours\n\n" + ("\n".join(f"- {line}" for line in wrong) or "none"))
     return {"standings": standings, "gains": gains, "function_costs": costs, "wrong": wrong}

@@ -14,7 +14,7 @@ from benchmarks.gpu import report as reports
 from benchmarks.gpu.cases.list_cases import HUGE
 from benchmarks.gpu.options import PARTS, RANDOM, read_options
 from benchmarks.gpu.profiling import profile_missed, profile_table
-from benchmarks.random_shapes import summary, worst_tables
+from benchmarks.random_shapes import summary, worst_standings
 
 
 def need_cupy():
@@ -166,8 +166,9 @@ def finish_random(options, report, cells, began):
     report |= {"standings": standings, "wrong": wrong, "seconds": time.perf_counter() - began}
     save(options.json, report)
     print_list("Peers without a time", reports.absences(cells))
-    print(f"\n## Next to the best peer\n\n{worst_tables(standings)}\n\n## Summary\n")
-    print(summary(standings, reports.SHARE_AHEAD, reports.MEDIAN_RATIO))
+    said = summary(standings, reports.SHARE_AHEAD, reports.MEDIAN_RATIO)
+    print("\n## Next to the best peer", *worst_standings(standings), sep="\n")
+    print("\n## Summary\n", *said, sep="\n")
     print_list("Ours without a time", wrong)
     print(f"\n{options.random} shapes of seed {options.seed}, {report['seconds']:.0f} s in all")
     return int(bool(wrong))
