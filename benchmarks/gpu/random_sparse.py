@@ -35,7 +35,7 @@ from batchkron.backends.cuda.runtime.matrix_library import (
 from benchmarks.core.device_timing import TOLERANCE, first_time, random_array, timed
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import default_processes, machine, save
-from benchmarks.core.tables import groups, table
+from benchmarks.core.tables import groups, words
 from benchmarks.gpu.cases.sparse_cases import PEAKS, cells_of, drawn_patterns, shape_of
 from benchmarks.gpu.compiling import compile_programs
 from benchmarks.gpu.data import free_memory
@@ -50,7 +50,7 @@ NEAR = 1.2  # ours, and peers this close to the fastest one, are timed a second 
 NOISE = 400.0  # µs more that a call from Python may take, which graphs do without
 EQUAL = 0.97  # ratio from which ours counts as the fastest: its time is 3 % above the best one's
 LEAST = 0.85  # the ratio that no cell may be below
-WORST = 40  # cells of the table
+WORST = 40  # cells that are printed
 
 
 class WayPart(NamedTuple):
@@ -213,28 +213,25 @@ def fastest_found(row):
 
 
 def summary(rows):
+    """Yield how ours stands next to the best peer, and to the fastest way that was timed."""
     names = "dtype", "layout", "batch"
     kinds = groups(rows, lambda row: tuple(row[name] for name in names))
-    lines = []
-    for key, own in [*sorted(kinds.items()), (("all", "", ""), list(rows))]:
+    for key, own in [*sorted(kinds.items()), (("all", "", ""), rows)]:
         ratios = [row["ratio"] for row in own]
-        near, low = (sum(ratio >= one for ratio in ratios) for one in (EQUAL, LEAST))
         losses = [row["ours"] / fastest_found(row)[0] for row in own]
-        middle = statistics.median(ratios), statistics.geometric_mean(losses), max(losses)
-        figures = [f"{one:.2f}" for one in (min(ratios), *middle)]
-        lines.append([*key, len(own), f"{100 * near / len(own):.1f}", len(own) - low, *figures])
-    titles = [*names, "cells", "% not behind by 3 %", f"below {LEAST}", "least", "median"]
-    return table([*titles, "ours / fastest way", "largest"], lines)
+        found = {**dict(zip(names, key, strict=True)), "cells": len(own)}
+        found["fastest"] = sum(ratio >= EQUAL for ratio in ratios)
+        found[f"below {LEAST}"] = sum(ratio < LEAST for ratio in ratios)
+        found |= {"least_ratio": min(ratios), "median_ratio": statistics.median(ratios)}
+        found["over_fastest_way"] = statistics.geometric_mean(losses)
+        yield words({**found, "largest": max(losses)})
 
 
 def worst(rows):
     names = ["pattern", "dtype", "layout", "batch", "way", "ours", "estimate", "best", "ratio"]
-    lines = []
     for row in sorted(rows, key=lambda row: row["ratio"])[:WORST]:
-        least, name = fastest_found(row)
-        texts = (f"{one:.2f}" if isinstance(one, float) else one for one in map(row.get, names))
-        lines.append([*texts, f"{name} {least:.1f}"])
-    return table([*names, "fastest way, µs"], lines)
+        least, way = fastest_found(row)
+        yield words({**{name: row[name] for name in names}, "fastest_way": way, "its_µs": least})
 
 
 def programs(work):
@@ -279,7 +276,7 @@ def main(arguments=None):
     save(options.json, {"machine": here, "cells": rows})
     print(f"{len(rows)} of {len(cells)} cells in {time.perf_counter() - begun:.0f} s\n")
     if rows:
-        print(worst(rows), summary(rows), sep="\n\n")
+        print(*worst(rows), "", *summary(rows), sep="\n")
     return int(any(not row["error"] <= TOLERANCE[row["dtype"]] for row in rows))
 
 

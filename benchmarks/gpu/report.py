@@ -143,13 +143,7 @@ def absences(cells):
 
 
 def missed(cells):
-    lines = []
-    for cell in cells:
-        if short := cell.shortfalls():
-            numbers = f"{shown(cell.microseconds)} µs, goal {shown(cell.goal)}"
-            numbers += f", floor {shown(cell.floor)} ({ratio(cell.over_floor)} ×)"
-            lines.append(f"{cell.part} {cell.name} {cell.dtype}: {numbers}: {', '.join(short)}")
-    return lines
+    return [line(cell) for cell in cells if cell.shortfalls()]
 
 
 def standings_of(draws, cells):
