@@ -117,15 +117,18 @@ def ours(data):
     return call
 
 
-def by_sparse(data, W, turned):
-    """A product with W, or with W and the grid's factors, given W and its transpose."""
-    product = bk.KroneckerProduct(data.factors)
+def by_sparse(data, W, turned, array=np.asarray):
+    """A product with W, or with W and the grid's factors, given W and its transpose.
+
+    ``array`` makes what the library of both multiplies.
+    """
+    product, x = bk.KroneckerProduct(data.factors), array(data.inputs[0].T)
 
     def call():
-        on_grid = turned @ data.inputs[0].T
+        on_grid = turned @ x
         if data.kind == "W K":
-            on_grid = product.matmat(np.asarray(on_grid))
-        return (W @ on_grid).T
+            on_grid = array(product.matmat(np.asarray(on_grid)))
+        return np.asarray(W @ on_grid).T
 
     return call
 
@@ -139,15 +142,7 @@ def by_torch(data):
         torch.sparse_csr_tensor(*map(torch.from_numpy, (m.indptr, m.indices, m.data)), m.shape)
         for m in (data.sparse, data.turned)
     )
-    product, x = bk.KroneckerProduct(data.factors), torch.from_numpy(data.inputs[0].T.copy())
-
-    def call():
-        on_grid = T @ x
-        if data.kind == "W K":
-            on_grid = torch.from_numpy(product.matmat(on_grid.numpy()))
-        return (W @ on_grid).numpy().T
-
-    return call
+    return by_sparse(data, W, T, lambda x: torch.from_numpy(np.ascontiguousarray(x)))
 
 
 def contenders(data):

@@ -83,11 +83,6 @@ def available_memory():
     return bytes_in("/proc/meminfo", "MemAvailable")
 
 
-def processor_name():
-    found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.machine()
-
-
 def output_of(*command):
     try:
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -119,8 +114,9 @@ def machine(device="cpu", commit=None, **more):
 
 
 def _host():
+    model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     return {
-        "processor": processor_name(),
+        "processor": model[1] if model else platform.machine(),
         "processors": processors(),
         "last_level_cache": last_level_cache(),
         "available_memory": available_memory(),

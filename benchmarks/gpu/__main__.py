@@ -92,7 +92,7 @@ def ablate(options):
     report["seconds"] = time.perf_counter() - began
     save(options.json, report)
     print(f"# {report['machine']['device']}, {report['seconds']:.0f} s\n")
-    print("\n".join(ablation.table(found, families)))
+    print(*ablation.lines(found, families), sep="\n")
     wrong = [one for one in found if one["reason"].startswith(ablation.WrongError.__name__)]
     print(*wrong, sep="\n")
     return int(bool(wrong))

@@ -25,7 +25,7 @@ from batchkron.backends.cuda.kron_sparse.library import LIBRARY, LibraryProduct
 from batchkron.backends.cuda.kron_sparse.tiles.tile import KEPT_VALUES
 from batchkron.backends.cuda.kron_sparse.transposed import TRANSPOSED, programs_of
 from benchmarks.core.checks import relative_error
-from benchmarks.core.tables import groups, head, row
+from benchmarks.core.tables import groups, words
 from benchmarks.gpu.cases import sparse_cases as cases
 from benchmarks.gpu.cases.list_cases import HUGE, LARGE
 from benchmarks.gpu.compiling import compile_program
@@ -307,19 +307,15 @@ def by_family(found):
     return groups(found, lambda one: one["family"])
 
 
-def table(found, families):
-    lines = [head(["family", "cells", "only one", "mean gain", "least", "largest", "in"])]
+def lines(found, families):
     cells = by_family(found)
     for name in families:
         own = cells.get(name, [])
         known = sorted((one for one in own if one["factor"] is not None), key=itemgetter("factor"))
-        mean, alone = mean_gain(own), len(own) - len(known)
-        if mean is None:
-            lines.append(row([name, len(own), alone, *"––––"]))
-            continue
-        least, last = known[0], known[-1]
-        short = "" if mean >= MIN_GAIN or alone else f", below {MIN_GAIN:.2f}"
-        texts = [f"{mean:.2f}{short}", *(f"{one['factor']:.2f}" for one in (least, last))]
-        where = f"{last['part']} {last['case']} {last['dtype']}"
-        lines.append(row([name, len(own), alone, *texts, where]))
-    return lines
+        said = {"family": name, "cells": len(own), "only_one": len(own) - len(known)}
+        if known:
+            mean, last = mean_gain(own), known[-1]
+            said |= {"mean": mean, "is_low": mean < MIN_GAIN and len(known) == len(own)}
+            said |= {"from": known[0]["factor"], "to": last["factor"]}
+            said["in"] = f"{last['part']} {last['case']} {last['dtype']}"
+        yield words(said)

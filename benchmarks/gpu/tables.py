@@ -25,11 +25,6 @@ def _recorded(cell, name):
     return " to ".join(f"{one:g}" for one in time) if isinstance(time, list) else shown(time)
 
 
-def _over_floor(cell):
-    """A multiple of the floor, where that is longer than a launch."""
-    return ratio(cell["ours_over_floor"]) if cell["floor"] >= 1 else "–"
-
-
 def _twice(columns):
     """The head of columns for both dtypes."""
     return f"f32, {columns}, f64, {columns}"
@@ -43,7 +38,8 @@ COLUMNS = {
     "ASGarD": lambda cell: _recorded(cell, "ASGarD"),
     "function": lambda cell: _time(cell["function"]),
     "owner": lambda cell: _time(cell["owner"]),
-    "× floor": _over_floor,
+    # a multiple of the floor, where that is longer than a launch
+    "× floor": lambda cell: ratio(cell["ours_over_floor"]) if cell["floor"] >= 1 else "–",
     "× best peer": lambda cell: ratio(1 / cell["ours_over_best_peer"]),
     "CPU": lambda cell: _time(next(iter(cell["peers"].values()))),
     "of floor": lambda cell: f"{100 / cell['ours_over_floor']:.0f} %",

@@ -21,12 +21,6 @@ WORDS = {16: "uint4", 8: "uint2", 4: "unsigned"}  # CUDA types by their bytes
 SOURCE = Path(__file__).with_name("gather.cu")
 
 
-def needed_bytes(case, itemsize):
-    """Memory of one chain: two buffers, factors of one mode, indices."""
-    elements = 2 * case.input_block + case.size**2
-    return case.products * (elements * itemsize + 8 * (case.modes + 2))
-
-
 def _steps(case, *given):
     """A batch of multiplies for each mode, where it reads and writes, and what each mode has."""
     n, buffers = case.size, given[0]
@@ -87,7 +81,9 @@ def batch_cells(choice):
     def by_torch():
         return torch_calls(*lists, targets, *vectors), torch_chain.on
 
-    needed = needed_bytes(case, subject.x.itemsize)
+    # a chain has two buffers, the factors of one mode, and indices
+    elements = 2 * case.input_block + case.size**2
+    needed = case.products * (elements * subject.x.itemsize + 8 * (case.modes + 2))
     free = cupy.cuda.runtime.memGetInfo()[0]
     large = f"not measured: needs {needed >> 30} GiB" if needed > free else ""
     for name, make in (("cuBLAS", by_cublas), ("torch", torch_chain.missing() or by_torch)):

@@ -79,14 +79,14 @@ def test_gains_are_geometric_means_over_the_own_cells(ablate):
     assert ablate.mean_gain(found[3:]) is None
     own = ablate.by_family(found)
     assert {name: len(one) for name, one in own.items()} == {"kron.a": 2, "kron.b": 1, "kron.c": 1}
-    _, *lines = ablate.table(found, ["kron.a", "kron.b", "kron.c", "kron.d"])
-    assert [line.split(" | ")[:4] for line in lines] == [
-        ["| kron.a", "2", "0", "4.00"],
-        ["| kron.b", "1", "0", "1.05, below 1.10"],
-        ["| kron.c", "1", "1", "–"],
-        ["| kron.d", "0", "0", "–"],
+    assert list(ablate.lines(found, ["kron.a", "kron.b", "kron.c", "kron.d"])) == [
+        "family kron.a, cells 2, only one 0, mean 4, is low False, from 2, to 8, "
+        "in kron cell 1.0 float32",
+        "family kron.b, cells 1, only one 0, mean 1.05, is low True, from 1.05, to 1.05, "
+        "in kron cell 10.0 float32",
+        "family kron.c, cells 1, only one 1",
+        "family kron.d, cells 0, only one 0",
     ]
-    assert "8.00 | kron cell 1.0 float32" in lines[0]
     assert math.isclose(ablate.mean_gain(found[2:3]), 1.05)
 
 
