@@ -90,21 +90,19 @@ def einsum(data):
 def permuted(data):
     """Copies of x and y around a batched multiply."""
     a, _, c, d = data.pattern
-    if data.layout == "batch-first":
-        matrices = np.ascontiguousarray(data.values.transpose(0, 3, 2, 1))  # (a, d, c, b)
+    first = data.layout == "batch-first"
+    shape, order = (
+        ((data.batch, a, c, d), (1, 3, 0, 2)) if first else ((a, c, d, data.batch), (0, 2, 1, 3))
+    )
+    back = (2, 0, 3, 1) if first else order
+    matrices = np.ascontiguousarray(data.values.transpose(0, 3, *((2, 1) if first else (1, 2))))
 
-        def call():
-            blocks = data.inputs[0].reshape(data.batch, a, c, d).transpose(1, 3, 0, 2)
-            return np.ascontiguousarray((blocks @ matrices).transpose(2, 0, 3, 1))
+    def call():
+        blocks = data.inputs[0].reshape(shape).transpose(order)
+        products = blocks @ matrices if first else matrices @ blocks
+        return np.ascontiguousarray(products.transpose(back))
 
-        return call
-    matrices = np.ascontiguousarray(data.values.transpose(0, 3, 1, 2))  # (a, d, b, c)
-
-    def call_last():
-        blocks = data.inputs[0].reshape(a, c, d, data.batch).transpose(0, 2, 1, 3)
-        return np.ascontiguousarray((matrices @ blocks).transpose(0, 2, 1, 3))
-
-    return call_last
+    return call
 
 
 def by_matrix(data, matrix):

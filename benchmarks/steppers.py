@@ -244,19 +244,14 @@ def chosen(problem, until, method, rtol, options):
     return result.u, counted.products, result.steps
 
 
-def equal(problem, until, steps):
-    result = evolve(
-        problem, until=until, method="ssp-rk3", dt=(until - problem.t0) / steps, allow_unstable=True
-    )
-    return result.u if result.status is EvolveStatus.COMPLETED else None
-
-
 def fewest(problem, until, reference, error):
+    how = {"until": until, "method": "ssp-rk3", "allow_unstable": True}
 
     def good(steps):
-        u = equal(problem, until, steps)
+        result = evolve(problem, dt=(until - problem.t0) / steps, **how)
+        completed = result.status is EvolveStatus.COMPLETED
         with np.errstate(over="ignore"):
-            return u is not None and float(np.linalg.norm(u - reference)) <= error
+            return completed and float(np.linalg.norm(result.u - reference)) <= error
 
     high = 4
     while not good(high):  # unstable runs overflow

@@ -2,6 +2,7 @@
 
 import statistics
 from functools import partial
+from unittest import mock
 
 import numpy as np
 
@@ -23,11 +24,8 @@ def launches_of(call):
         count.append(1)
         plain(self, *arguments)
 
-    Launch.__call__ = counted
-    try:
+    with mock.patch.object(Launch, "__call__", counted):
         call()
-    finally:
-        Launch.__call__ = plain
     return len(count)
 
 

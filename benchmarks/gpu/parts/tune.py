@@ -1,8 +1,8 @@
 """What tuning gains over the rule (the choice by estimated times), and how long it takes."""
 
 import os
-from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 import cupy
 
@@ -12,28 +12,18 @@ from benchmarks.gpu.compiling import compile_batch, compile_kron
 from benchmarks.gpu.report import Cell
 
 
-@contextmanager
-def empty_cache():
-    """A cache that is thrown away with what tuning finds, so that other parts go by the rule."""
-    name = "BATCHKRON_CACHE_DIR"
-    before = os.environ.get(name)
-    with TemporaryDirectory() as folder:
-        os.environ[name] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop(name)
-            if before is not None:
-                os.environ[name] = before
-
-
 def tune_cells(choice, seconds):
     """One case in one dtype, with the rule as peer; no cell where there is nothing to choose."""
     case, dtype = choice.case, choice.dtype
     tuning, is_list = Tuning(seconds=seconds), isinstance(case, ListCase)
     ours = {}
     try:
-        with empty_cache(), tuned_plans(tuning):
+        # the cache is thrown away with what tuning finds, so that other parts go by the rule
+        with (
+            TemporaryDirectory() as folder,
+            mock.patch.dict(os.environ, BATCHKRON_CACHE_DIR=folder),
+            tuned_plans(tuning),
+        ):
             compile_batch(case, dtype) if is_list else compile_kron(case.shape, dtype)
     except Exception as error:
         cupy.get_default_memory_pool().free_all_blocks()
