@@ -121,10 +121,10 @@ def calls_of(part, dtype, batch, pairs):
     device = cupy.cuda.Device().id
     if any(x.size != batch * part.sizes[0] or y.size != batch * part.sizes[1] for x, y in pairs):
         pairs = [
-            tuple(_random(batch * size, dtype, seed) for size in part.sizes)
+            tuple(random_array((batch * size,), dtype, seed) for size in part.sizes)
             for seed in range(len(pairs))
         ]
-    more = [_random(math.prod(part.stored), dtype)] if part.stored else []
+    more = [random_array((math.prod(part.stored),), dtype)] if part.stored else []
     if isinstance(part.work, Kernel):
         scalars = "accumulate" if more else ""
         launch = launch_of(part.work, device, 2 + len(more), scalars)
@@ -137,11 +137,6 @@ def calls_of(part, dtype, batch, pairs):
         launch(ready_stream(device), addresses, b"")
 
     return [partial(call, x, y) for x, y in pairs]
-
-
-def _random(size, dtype, seed=0):
-    drawn = random_array((size,), "float32" if dtype == "float16" else dtype, seed)
-    return drawn.astype(dtype, copy=False)
 
 
 def name_of(way):

@@ -37,7 +37,7 @@ class SparseData(Subject):
         self.first = case.layout == "batch-first"
         self.pairs = pairs_of(
             lambda seed: (
-                self._vectors(case.columns, seed),
+                random_array(self._shape(case.columns), dtype, seed),
                 cupy.empty(self._shape(case.rows), dtype),
             ),
             case.bytes(dtype),
@@ -53,11 +53,6 @@ class SparseData(Subject):
 
     def _shape(self, size):
         return (self.case.batch, size) if self.first else (size, self.case.batch)
-
-    def _vectors(self, size, seed):
-        if self.dtype == "float16":
-            return random_array(self._shape(size), "float32", seed).astype("float16")
-        return random_array(self._shape(size), self.dtype, seed)
 
     def _vectors_of(self, array):
         return (array[self.few] if self.first else array[:, self.few].T).get().astype("f8")
