@@ -19,7 +19,6 @@ from batchkron.names import StepperName
 from .discretization.checks.cell_widths import check_cell_widths
 from .discretization.checks.coefficients import check_coefficients
 from .discretization.checks.contradictions import (
-    check_derivatives,
     check_periodic_coefficients,
     contradictions_of_exact,
     times_until,
@@ -220,7 +219,6 @@ class PDE(Statement):
         check_electric_of(self)
         check_fields_at_points(self)
         check_periodic_coefficients(self)
-        check_derivatives(self)
         if isinstance(function, SeparableOnAxes):
             function.parts(t0)  # raises for what would only be found at the end of a run
 

@@ -185,7 +185,7 @@ def _quadrature(diagonal: NDArray[Any], beside: NDArray[Any], eps: float) -> flo
     values, vectors = np.linalg.eigh(matrix)
     if values[0] <= eps * values[-1]:
         raise np.linalg.LinAlgError(
-            f"A is not positive definite: it has an eigenvalue of {values[0]:.3g} or less, where "
-            f"products with A round numbers of up to {values[-1]:.3g}"
+            f"A is not positive definite beyond rounding: it has an eigenvalue of {values[0]:.3g} "
+            f"or less, where products with A round numbers of up to {values[-1]:.3g}"
         )
     return float(vectors[0] ** 2 @ np.log(values))

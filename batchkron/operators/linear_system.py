@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,13 +79,24 @@ class One:
 _ONE = One()
 
 
-def _value_at(function: Callable[[float], float], t: Any) -> Any:
-    """Return a user's function of a time, or an array of its values at several times."""
-    if not np.ndim(t):
-        return float(function(float(t)))
-    times = np.asarray(t, np.float64)
-    values = [float(function(float(time))) for time in times.flat]
-    return np.array(values).reshape(times.shape)
+@dataclass(frozen=True)
+class GivenFunction:
+    """A function of time of a user's own, which need not take arrays.
+
+    Its name and its field are part of the hashes in checkpoints.
+
+    ``function``: ``function(t)`` returns a number.
+    """
+
+    function: Callable[[float], float]
+
+    def __call__(self, t: Any) -> Any:
+        """Return its value at a time, or an array of those at several times."""
+        if not np.ndim(t):
+            return float(self.function(float(t)))
+        times = np.asarray(t, np.float64)
+        values = [float(self.function(float(time))) for time in times.flat]
+        return np.array(values).reshape(times.shape)
 
 
 def is_function(value: object) -> bool:
@@ -250,7 +261,7 @@ class VectorInTime:
 
 def _in_time(function: Any) -> Any:
     """Return a function that takes arrays of times, too, as those of `batchkron.problems.time`."""
-    return function if has_attribute(function, "is_constant") else partial(_value_at, function)
+    return function if has_attribute(function, "is_constant") else GivenFunction(function)
 
 
 def _pairs(given: Any) -> Sequence[tuple[Any, Any]] | None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from batchkron.backends.cuda.kernel import THREADS, Kernel
-from batchkron.backends.cuda.runtime.device import (
-    blocks_at_once,
-    current_device,
-    device_limits,
-    load_kernel,
-)
+from batchkron.backends.cuda.runtime.device import current_device, device_limits, load_kernel
 from batchkron.backends.cuda.runtime.launch import Launch
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.spec.kron import Array
 
 BLOCKS_PER_PROCESSOR = 8
-"""Most thread blocks of `elements_launch` for each multiprocessor; chosen by hand."""
+"""Most of these thread blocks for each multiprocessor; chosen by hand."""
 
 
 def launch_of(
@@ -48,15 +43,10 @@ def elements_launch(
     addresses: int,
     scalars: str = "",
     shared_bytes: int = 0,
+    per_processor: int = BLOCKS_PER_PROCESSOR,
 ) -> Launch:
-    """Return the launch of a kernel of elements, whose threads share so many turns of its loop.
-
-    There are no more thread blocks than the device holds at once: those that come later would have
-    it to themselves in the end, too few for the bandwidth of memory.
-    """
+    """Return the launch of a kernel of elements, whose threads share so many turns of its loop."""
     device = current_device()
-    code = load_kernel(program, device)
-    held = min(BLOCKS_PER_PROCESSOR, blocks_at_once(code, THREADS, shared_bytes))
-    most = held * device_limits(device).multiprocessors
-    blocks = max(1, min(most, -(-turns // THREADS)))
+    most = per_processor * device_limits(device).multiprocessors
+    blocks, code = max(1, min(most, -(-turns // THREADS))), load_kernel(program, device)
     return Launch(code, (blocks, 1), THREADS, shared_bytes, arguments, addresses, scalars)

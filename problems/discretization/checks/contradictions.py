@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 
 from ...statement.axis import Axis
 from ...statement.boundary import Dirichlet, Inflow, Neumann, NoFlux, Robin
-from ...statement.functions import names_of, sample_places
-from ...statement.pointwise import PointwiseTerm
-from ...statement.pointwise_terms import functions_of
 from ...statement.statement import Statement
 from ...statement.terms import Term, TermFactor
 from ..basis.projection import sample_points
@@ -39,12 +36,7 @@ from .statement_samples import (
     slope_at_end,
 )
 
-__all__ = [
-    "check_derivatives",
-    "check_periodic_coefficients",
-    "contradictions_of_exact",
-    "times_until",
-]
+__all__ = ["check_periodic_coefficients", "contradictions_of_exact", "times_until"]
 
 _TIMES = 5  # number of times inside a run at which the exact solution is sampled
 _POINTS = 200  # number of random points at which the initial state is sampled
@@ -53,7 +45,6 @@ _POINTS = 200  # number of random points at which the initial state is sampled
 _TIME_OFFSET = 0.6180339887
 # Tolerances. Those of values are relative to the largest value of the function on the axis.
 _ROUNDING = 1e-8  # difference of a coefficient between periodic ends; conservation fails by as much
-_SLOPES_DIFFER = 1e-3  # of dF/df from a difference quotient, relative to the largest one
 _ZERO_FLOW = 1e-12  # a coefficient at an end that counts as zero, as sin π is in floating point
 _NEGLIGIBLE = 1e-6  # difference of a solution from its data, such as the tail of a pulse
 _NEGLIGIBLE_SLOPE = 1e-5  # difference of a slope times the axis's length, relative to the values
@@ -86,77 +77,11 @@ def check_periodic_coefficients(pde: Statement) -> None:
                 volume = " times the volume element" if axis in pde.volume else ""
                 raise ValueError(
                     f"the coefficient of {factor.kind} along {axis.name!r} in {where}{volume} "
-                    f"{_at_ends(axis, low, high)}. Give a periodic coefficient or other ends, or "
-                    f"write a coefficient that jumps as {factor.kind}({axis.name}) @ "
-                    f"mass({axis.name}, g)"
+                    f"is {low:.6g} at {axis.lower:.6g} and {high:.6g} at {axis.upper:.6g}, but "
+                    f"{axis.name!r} is periodic, so that these are one place; two fluxes there do "
+                    "not conserve. Give a periodic coefficient or other ends, or write a "
+                    f"coefficient that jumps as {factor.kind}({axis.name}) @ mass({axis.name}, g)"
                 )
-    for own in pde.pointwise:
-        _check_periodic_function(pde, own)
-
-
-def check_derivatives(pde: Statement) -> None:
-    """Refuse a ``derivative=`` of a function of the state that is another one at most points."""
-    for term in pde.pointwise:
-        function, _, derivative = functions_of(term, pde.axes)
-        if derivative is None:
-            continue
-        state, inside, fields = _sampled(pde, term)
-        arguments = list(inside.values()), pde.t0, fields
-        try:
-            given = derivative.of_state(state, *arguments)
-            found = function.slope(state, *arguments)
-        except Exception:
-            continue
-        off = np.abs(given - found) > _SLOPES_DIFFER * np.abs(found).max()
-        if off.mean() > 0.5:  # F may have kinks
-            k = int(off.argmax())
-            raise ValueError(
-                f"{derivative.name} is {given[k]:.6g} for f = {state[k]:.6g}, where the function's "
-                f"is {found[k]:.6g}; give dF/df, or leave it out"
-            )
-
-
-def _sampled(
-    pde: Statement, term: PointwiseTerm
-) -> tuple[Values, dict[Axis, Values], dict[str, Values]]:
-    """Return the state at some points, the points, and numbers for the fields of a function."""
-    points = dict(zip(pde.axes, sample_places(pde.axes), strict=True))
-    state = initial_at(pde, points)
-    if state is None or not state.any():
-        state = np.ones_like(points[pde.axes[0]])
-    return state, points, {name: state for name, _ in term.function.fields}
-
-
-def _check_periodic_function(pde: Statement, term: PointwiseTerm) -> None:
-    """Refuse a function of the state that differs at the two ends of a periodic axis."""
-    function, *_ = functions_of(term, pde.axes)
-    state, inside, fields = _sampled(pde, term)
-    for axis in {factor.axis for factor in term.term.factors if factor.kind != "mass"}:
-        if pde.boundary[axis][0].kind != "periodic" or axis.name not in names_of(function):
-            continue
-        left, right = (
-            {**inside, axis: np.full_like(inside[axis], end)} for end in (axis.lower, axis.upper)
-        )
-        try:
-            low, high, within = (
-                function.of_state(state, list(places.values()), pde.t0, fields)
-                for places in (left, right, inside)
-            )
-        except Exception:
-            continue
-        worst = int(np.argmax(np.abs(high - low)))
-        if abs(high[worst] - low[worst]) > _ROUNDING * np.abs([low, high, within]).max():
-            raise ValueError(
-                f"the function of {term.text()} {_at_ends(axis, low[worst], high[worst])}. Give a "
-                "function that is periodic or the axis other ends"
-            )
-
-
-def _at_ends(axis: Axis, low: float, high: float) -> str:
-    return (
-        f"is {low:.6g} at {axis.lower:.6g} and {high:.6g} at {axis.upper:.6g}, but "
-        f"{axis.name!r} is periodic, so that these are one place; two fluxes there do not conserve"
-    )
 
 
 def contradictions_of_exact(

@@ -279,6 +279,8 @@ class ModeOperator:
             If the matrix is not square, its size is not a multiple of n, or an entry is not finite.
         """
         array = np.asarray(matrix)
+        if array.dtype.kind != "c":  # which is refused below
+            array = array.astype(np.float64, copy=False)
         if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] % n:
             raise ValueError(
                 f"matrix has shape {array.shape}; expected (cells * {n}, cells * {n}) for n = {n}"

@@ -70,9 +70,7 @@ def install():
     cuda = ModuleType("cupy.cuda")
     vars(cuda).update(
         runtime=runtime,
-        driver=SimpleNamespace(
-            CUDADriverError=error, occupancyMaxActiveBlocksPerMultiprocessor=lambda *_: 8
-        ),
+        driver=SimpleNamespace(CUDADriverError=error),
         nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
         get_current_stream=lambda *_: device.streams[-1] if device.streams else device.stream,
         Stream=device.new_stream,

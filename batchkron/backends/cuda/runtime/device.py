@@ -332,12 +332,6 @@ class ConstantKernel:
             runtime.streamSynchronize(0)  # copies from pageable memory may return before they end
 
 
-def blocks_at_once(kernel: Any, threads: int, shared_bytes: int) -> int:
-    """Return how many thread blocks of a loaded kernel a multiprocessor holds at once."""
-    held: int = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.ptr, threads, shared_bytes)
-    return held
-
-
 def prefer_shared_memory(kernel: Any, percentage: int) -> None:
     """Set the percentage of on-chip memory that a kernel prefers as shared memory, -1 for any."""
     driver.funcSetAttribute(

@@ -12,7 +12,6 @@ from batchkron.problems import (
     Axis,
     Dirichlet,
     Inflow,
-    Moment,
     Neumann,
     NoFlux,
     Separable,
@@ -392,40 +391,6 @@ def test_a_run_may_begin_away_from_a_steady_state():
         pde(Separable(x=wave), "neumann", initial=2.5).discretize(3)
 
 
-@pytest.mark.parametrize(
-    "term",
-    [
-        -1 * div(X) @ pointwise("(1 + x) * f", speed=8),
-        -1 * div(X) @ pointwise(lambda f, x: (1 + x) * f**2, speed_of=lambda f, x: (1 + x) * f),
-        div(X) @ pointwise("(1 + x) * f", linear=True) @ grad(X),
-        div(X) @ grad(X) @ pointwise("(1 + x) * f"),
-        -1 * div(X) @ pointwise("(1 + x) * n * f", speed=8, n=Moment(Y)),
-    ],
-)
-def test_functions_of_the_state_that_differ_at_periodic_ends(term):
-    ends = {X: "periodic", Y: "no-flux"}
-    with pytest.raises(ValueError, match=r"the function of .* is .* at 0 and .* at 1, but"):
-        PDE([X, Y], [term, grad(Y, 0.0)], boundary=ends, initial="2 + y")
-
-
-def test_functions_of_the_state_that_have_the_period():
-    flux = pointwise(lambda f, x: np.sin(2 * np.pi * x) * f, speed=1)
-    terms = [-1 * div(X) @ flux, pointwise("(1 + x) * f")]  # a reaction has no flux
-    PDE([X], terms, boundary="periodic", initial=1.0).discretize(2, 1)
+def test_pointwise_terms_name_their_own_coefficients():
     with pytest.raises(ValueError, match=r"coefficient of div along 'x' in -1 \* div.*pointwise"):
         PDE([X], -1 * div(X, itself) @ pointwise("f", speed=1), boundary="periodic", initial=1.0)
-
-
-@pytest.mark.parametrize("initial", ["2 + x", None])
-def test_derivatives_of_other_functions(initial):
-    exact = {} if initial else {"exact": "(1 + x) * exp(-t)"}
-
-    def made(derivative, function=lambda f: f**2):
-        term = pointwise(function, derivative=derivative)
-        return PDE([X], term, boundary="neumann", initial=initial, **exact)
-
-    with pytest.raises(ValueError, match="where the function's is"):
-        made(lambda f: f)
-    made(lambda f: 2 * f).discretize(2, 1)
-    made("2 * f", "f**2").discretize(2, 1)
-    made(np.sign, np.abs).discretize(2, 1)
