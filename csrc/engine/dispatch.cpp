@@ -59,6 +59,11 @@ const KernelTable& kernels() {
   return table;
 }
 
+bool without(const std::string& part) {
+  const char* variable = std::getenv("BATCHKRON_WITHOUT");
+  return variable && ("," + std::string(variable) + ",").find("," + part + ",") != std::string::npos;
+}
+
 std::string missing_instruction_set() {
   const std::string best = best_instruction_set();
   for (const InstructionSet& set : compiled_sets()) {

@@ -14,6 +14,10 @@ namespace batchkron {
 // names none that this machine and this build have.
 const KernelTable& kernels();
 
+// Whether the environment variable BATCHKRON_WITHOUT names a part that plans shall do without, in a
+// list such as lanes,tails: for measurements of what it is worth (benchmarks/cpu/ablate.py).
+bool without(const std::string& part);
+
 // The best instruction set of this machine if this build has no kernels for it, else empty.
 std::string missing_instruction_set();
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/dispatch.hpp"
+
 namespace batchkron {
 namespace {
 
@@ -170,6 +172,7 @@ std::size_t steps_in_lanes(const StepRange& steps, std::size_t fewest, const Mac
 
 // The fewest modes in the `lanes` layout; 0 if it is not wanted.
 std::size_t fewest_in_lanes(const StepRange& steps, bool is_last_mode, const Machine& machine) {
+  if (without("lanes")) return 0;
   const Step& first = *steps.front();
   if (steps.size() == 1 && wants_lanes_alone(first, is_last_mode, machine)) return 1;
   if (!wants_lanes(first, is_last_mode, machine)) return 0;

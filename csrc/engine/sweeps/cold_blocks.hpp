@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/dispatch.hpp"
 #include "engine/sweeps/shape.hpp"
 
 namespace batchkron {
@@ -25,7 +26,8 @@ class ColdBlocks {
       first.push_back(blocks);
       blocks += vector.count;
     }
-    if (bytes < kMinBlockBytes || double(blocks) * double(bytes) < kMinVectorBytes) return;
+    const bool are_small = bytes < kMinBlockBytes || double(blocks) * double(bytes) < kMinVectorBytes;
+    if (are_small || without("cold_blocks")) return;
 
     constexpr Index kLongAgo = -(Index(1) << 60);
     const Index held = kCache / bytes, nodes = shape.vectors[step.target].count;

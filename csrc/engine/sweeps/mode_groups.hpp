@@ -28,6 +28,7 @@ std::vector<ModeGroup<T>> mode_groups(const std::vector<Index>& sizes,
                                       const std::vector<Index>& given, Index inner) {
   std::vector<ModeGroup<T>> groups;
   const FindSweepKernel<T> find = sweep_kernels<T>();
+  const bool plain = inner > 1 || without("tails");
   Index L = checked_product(sizes), R = inner;
   for (Index stop = Index(sizes.size()); stop > 0;) {
     const Index n = sizes[std::size_t(stop - 1)], C = given[std::size_t(stop - 1)];
@@ -38,7 +39,7 @@ std::vector<ModeGroup<T>> mode_groups(const std::vector<Index>& sizes,
     for (Index modes = alike;; --modes) {
       Index rows = 1;
       for (Index i = 0; i < modes; ++i) rows *= n;
-      const SweepKernel<T> kernel = find(L / rows, n, C, int(modes), R, inner > 1);
+      const SweepKernel<T> kernel = find(L / rows, n, C, int(modes), R, plain);
       if (!kernel.add_edges) continue;
       stop -= modes;
       L /= rows;

@@ -5,6 +5,7 @@ import pytest
 from dense_oracle import random_array
 
 import batchkron as bk
+from batchkron.problems import make
 
 
 def assert_equals_reference(factors, x, alpha, beta, y):
@@ -171,3 +172,18 @@ def test_explicit_products(rng, dtype, left, right):
     result = bk.kron(a, b, out=np.full_like(expected, np.nan))
     bound = 2 * np.finfo(dtype).eps * np.abs(expected) if dtype.kind == "c" else 0
     assert (np.abs(result - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("part", ["lanes", "tails", "cold_blocks"])
+def test_plans_without_a_part_are_as_right(rng, monkeypatch, part):
+    """For measurements of what the parts are worth; the variable counts when a plan is made."""
+    factors = [random_array(rng, (5, 5), "float64") for _ in range(3)]
+    x = random_array(rng, (64, 125), "float64")
+    problem = make("continuity-6d", 5, 1)
+    found = []
+    for without in ("", part):
+        monkeypatch.setenv("BATCHKRON_WITHOUT", without)
+        sweeps = make("continuity-6d", 5, 1).operator
+        found.append((bk.KroneckerProduct(factors).apply(x), sweeps @ problem.initial))
+    for own, other in zip(*found, strict=True):
+        np.testing.assert_allclose(own, other, rtol=0, atol=1e-12 * np.abs(own).max())
