@@ -172,7 +172,6 @@ std::size_t steps_in_lanes(const StepRange& steps, std::size_t fewest, const Mac
 
 // The fewest modes in the `lanes` layout; 0 if it is not wanted.
 std::size_t fewest_in_lanes(const StepRange& steps, bool is_last_mode, const Machine& machine) {
-  if (without("lanes")) return 0;
   const Step& first = *steps.front();
   if (steps.size() == 1 && wants_lanes_alone(first, is_last_mode, machine)) return 1;
   if (!wants_lanes(first, is_last_mode, machine)) return 0;
@@ -218,7 +217,7 @@ Group next_group(const StepRange& steps, bool has_last_mode, const Machine& mach
   const bool alone = has_last_mode && machine.inner == 1;  // no columns behind the last mode
   const bool in_registers = alone && last_modes_at_once(group_of(steps).passes, kernels) > 1;
   const std::size_t fewest = fewest_in_lanes(steps, has_last_mode, machine);
-  if (!in_registers && fewest > 0) {
+  if (!in_registers && fewest > 0 && !without("lanes")) {
     if (const std::size_t count = steps_in_lanes(steps, fewest, machine)) {
       Group group = group_of({steps.begin(), steps.begin() + count});
       group.layout = Group::Layout::lanes;

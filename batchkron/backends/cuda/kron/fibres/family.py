@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from batchkron.backends.cuda.estimates import (
     NANOSECOND,
@@ -35,6 +35,8 @@ from batchkron.backends.cuda.kron.fibres.passes import (
     FibreVariant,
     Share,
     adds_without_carry,
+    alone,
+    at_the_front,
     extents_of,
     factor_fragments,
     mode_steps,
@@ -72,13 +74,6 @@ _COLUMNS = (128, 64, 32, 16, 8, 4)  # choices for the columns of a tile, besides
 _MAX_WHOLE_ROW = 64  # longest rows of which tiles may have all columns
 _MAX_SLICES = 128  # a power of two
 _MAX_UNPADDED_SHARE = 0.98  # share of shared memory that tiles may fill before padding is added
-# What no choice depends on.
-_NOT_LOOKED_AT: dict[str, Any] = {
-    "first": 0,
-    "constant": False,
-    "fixed_columns": False,
-    "identities": (),
-}
 
 
 class Fibres(KronFamily):
@@ -224,7 +219,7 @@ class Fibres(KronFamily):
         shares = _shares(run, variant, device) if self.accepts(run, device) else None
         if shares is None:
             return None
-        tile = fibre_tile(_at_the_front(run), variant, shares, device)
+        tile = fibre_tile(at_the_front(run), variant, shares, device)
         if owners and (tile.step == 0 or tile.modes[-1] != 0):
             return None
         tiles = ceil_div(run.L, variant.slices) * ceil_div(run.R, variant.columns)
@@ -236,20 +231,9 @@ class Fibres(KronFamily):
         return self.made(run, variant, device, program, launch, tile, modes)
 
 
-@lru_cache(maxsize=64)
-def _alone(run: ModeRun) -> ModeRun:
-    """Return a run of one vector, of which passes over a tile are the same."""
-    return replace(run, L=1, R=1, **_NOT_LOOKED_AT)
-
-
-def _at_the_front(run: ModeRun) -> ModeRun:
-    """Return a run without what no choice depends on, so that choices are found again."""
-    return replace(run, **_NOT_LOOKED_AT)
-
-
 def _ways(run: ModeRun) -> list[ModeRun]:
     """Return a run with TF32 if the user asked for it, and on ordinary cores."""
-    front = _at_the_front(run)
+    front = at_the_front(run)
     return [replace(front, products=products) for products in dict.fromkeys((run.products, 0))]
 
 
@@ -316,7 +300,7 @@ def _fitting(
     if buffers > device.shared_bytes:
         return
     registers = min(MAX_THREAD_REGISTERS, REGISTER_FILE // (teams * warps * WARP) // 8 * 8)
-    shares = shares_of(_alone(run), slices, columns, warps, registers, device.double_units)
+    shares = shares_of(alone(run), slices, columns, warps, registers, device.double_units)
     if shares is None:
         return
     units = int(any(share.products for share in shares))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import combinations, product
 
@@ -19,6 +19,7 @@ from batchkron.backends.cuda.kron.fibres.passes import (
     RING,
     FibreVariant,
     Share,
+    alone,
     extents_of,
     mode_steps,
     word_of,
@@ -73,8 +74,7 @@ def fibre_tile(
     """Return the layout with the fewest bank conflicts of a run from mode 0, by two paddings."""
     staged = sum(share.staged for share in shares)
     step, rows = _direct(run, variant, shares[-1])
-    alone = replace(run, L=1, R=1)
-    layouts, conflicts = _layouts(alone, variant.slices, variant.columns, shares, step == 0)
+    layouts, conflicts = _layouts(alone(run), variant.slices, variant.columns, shares, step == 0)
     buffers = -(-layouts[:, 0] * variant.slices // 4) * 4
     shared = (staged + variant.teams * variant.stages * buffers) * run.itemsize
     shared += _BARRIERS * variant.stages if variant.stages == RING else 0

@@ -99,6 +99,17 @@ class Share:
         return self.split > 0 and self.products == 0
 
 
+def at_the_front(run: ModeRun) -> ModeRun:
+    """Return a run without what no choice depends on, so that choices are found again."""
+    return replace(run, first=0, constant=False, fixed_columns=False, identities=())
+
+
+@lru_cache(maxsize=64)
+def alone(run: ModeRun) -> ModeRun:
+    """Return a run of one vector, of which passes over a tile are the same."""
+    return replace(at_the_front(run), L=1, R=1)
+
+
 def mode_steps(run: ModeRun) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Return the modes in the order of least work, each with all sizes before its multiply."""
     return _mode_steps(run.inputs, run.outputs)
