@@ -4,18 +4,21 @@ Ways are kernels by their estimates, and cuBLAS. Some are only parts: the transp
 along the first axis, and what may be between them. Their times add up to those of a way.
 """
 
+import json
 import math
 import statistics
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import cupy
 import numpy as np
 
+from batchkron.backends import Tuning, tuned_plans
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_launch import launch_of
 from batchkron.backends.cuda.kron_sparse import library
@@ -36,7 +39,13 @@ from benchmarks.core.device_timing import TOLERANCE, first_time, random_array, t
 from benchmarks.core.options import counts, parser_of
 from benchmarks.core.records import default_processes, machine, save
 from benchmarks.core.tables import groups, words
-from benchmarks.gpu.cases.sparse_cases import PEAKS, cells_of, drawn_patterns, shape_of
+from benchmarks.gpu.cases.sparse_cases import (
+    PEAKS,
+    SparseCase,
+    cells_of,
+    drawn_patterns,
+    shape_of,
+)
 from benchmarks.gpu.compiling import compile_programs
 from benchmarks.gpu.data import free_memory
 from benchmarks.gpu.measure_sparse import chosen_kernels
@@ -154,9 +163,10 @@ def microseconds(calls, on, limit=math.inf):
     return math.inf
 
 
-def measured(case, dtype, parts, way):
+def measured(case, dtype, parts, way, tuning):
     data = SparseData(case, dtype)
-    calls = data.calls()
+    with tuned_plans(tuning):
+        calls = data.calls()
     data.out.fill(np.nan)
     calls[-1]()
     error = data.error()
@@ -175,6 +185,8 @@ def measured(case, dtype, parts, way):
         "estimate": 1e6 * seconds_of(way), "ours": ours, "error": error, "best": best,
         "ratio": peers[best] / ours, "peers": peers, "parts": [],
     }  # fmt: skip
+    if tuning is not None:
+        row["tuned"] = asdict(tuning.outcomes[-1])
     free_memory()
     for part in parts:
         if 1e6 * 2 * part.multiply_adds / PEAKS[dtype] > limit:
@@ -229,6 +241,13 @@ def worst(rows):
         yield words({**{name: row[name] for name in names}, "fastest_way": way, "its_µs": least})
 
 
+def cells_behind(content):
+    rows = [row for run in content.get("runs", [content]) for row in run["cells"]]
+    names = "pattern", "layout", "batch", "dtype"
+    found = [[row[name] for name in names] for row in rows if row["ratio"] < EQUAL]
+    return [(SparseCase(tuple(pattern), *where), dtype) for pattern, *where, dtype in found]
+
+
 def programs(work):
     parts = [part.work for _, _, own, _ in work for part in own]
     found = [program for *_, way in work for program in programs_of(way)]
@@ -244,6 +263,9 @@ def main(arguments=None):
         "--pattern", type=counts, action="append", default=[], help="a,b,c,d: one more, repeatable"
     )
     parser.add_argument("--each", type=int, default=4, help="cells of each pattern, of twelve")
+    text = "the cells of results of this command where ours was behind, in place of random ones"
+    parser.add_argument("--behind", type=Path, help=text)
+    parser.add_argument("--tune", type=float, metavar="SECONDS", help="search first, for so long")
     parser.add_argument("--variants", type=int, default=3, help="kernels beside ours; 0: no ways")
     options = parser.parse_args(arguments)
     if absent := torch_chain.missing():
@@ -251,6 +273,9 @@ def main(arguments=None):
     limits = device_limits(cupy.cuda.Device().id)
     patterns = [*map(tuple, options.pattern), *drawn_patterns(options.random, options.seed)]
     cells = list(cells_of(patterns, options.each))
+    if options.behind is not None:
+        cells = cells_behind(json.loads(options.behind.read_text()))
+    tuning = None if options.tune is None else Tuning(seconds=options.tune)
     work = []
     for case, dtype in cells:
         shape = shape_of(case, dtype)
@@ -264,7 +289,7 @@ def main(arguments=None):
         if time.perf_counter() - begun >= options.seconds:
             break
         try:
-            rows.append(measured(*cell))
+            rows.append(measured(*cell, tuning))
         except Exception as error:
             print(f"{cell[0].name} {cell[1]}: {type(error).__name__}: {error}"[:300], flush=True)
         free_memory()

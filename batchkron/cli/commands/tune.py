@@ -23,17 +23,23 @@ from batchkron.backends.cuda.interface.host import (
 from batchkron.cli.arguments.name_types import PROBLEM, stepper_option
 from batchkron.cli.arguments.parameters import positive_number
 from batchkron.cli.arguments.problem import chosen_problem, default_method, gallery_options
-from batchkron.cli.arguments.shapes import KronShape, kron_shapes
+from batchkron.cli.arguments.shapes import (
+    KronShape,
+    SparseProduct,
+    kron_shapes,
+    sparse_products,
+)
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
 from batchkron.cli.output.printing import print_line
 from batchkron.cli.output.text import one_line, plural, printable
 from batchkron.cli.running.warm_step import take_warm_up_step
 from batchkron.spec.kron import KronSpec
+from batchkron.spec.kron_sparse import Pattern
 
 __all__ = ["tune"]
 
-_DTYPES = ("float32", "float64", "complex64", "complex128")
+_DTYPES = ("float32", "float64", "complex64", "complex128", "float16")
 _HEAD = ("rule µs", "best µs", "gain", "tried", "pruned", "failed", "seconds")
 _WIDTH = 10  # characters of a column
 
@@ -51,13 +57,27 @@ _WIDTH = 10  # characters of a column
     help="Instead of a problem: a number of rows, and the factors to multiply them by, such as "
     "1024:8^5 or 10:52x50,65x20. May be repeated.",
 )
-@click.option("--columns", is_flag=True, help="The vectors of --shape are columns, as for gekmm.")
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="VECTORS:a,b,c,d",
+    callback=sparse_products,
+    help="Instead of a problem: a number of vectors, and the pattern of a Kronecker-sparse matrix "
+    "to multiply them by, such as 25088:1,192,48,2. May be repeated.",
+)
+@click.option(
+    "--columns",
+    is_flag=True,
+    help="The vectors of --shape and --pattern are columns, as for gekmm and batch-last.",
+)
 @click.option(
     "--dtype",
     "dtypes",
     multiple=True,
     type=click.Choice(_DTYPES),
-    help="Data type of --shape. May be repeated (default: float32 and float64).",
+    help="Data type of --shape and --pattern, where float16 also stands for bfloat16. May be "
+    "repeated (default: float32 and float64).",
 )
 @click.option(
     "--seconds",
@@ -88,6 +108,7 @@ def tune(
     grid: str | None,
     stepper: str | None,
     shapes: tuple[KronShape, ...],
+    patterns: tuple[SparseProduct, ...],
     columns: bool,
     dtypes: tuple[str, ...],
     seconds: float,
@@ -99,14 +120,17 @@ def tune(
 ) -> ExitCode:
     """Find the fastest kernels for a device.
 
-    Tunes either a problem, for "batchkron run" with --device cuda, or Kron-Matmuls given by
-    --shape. The choices are stored beside the compiled kernels. All later processes of the user
-    use them.
+    Tunes either a problem, for "batchkron run" with --device cuda, or products: Kron-Matmuls given
+    by --shape, and products with Kronecker-sparse matrices given by --pattern. The choices are
+    stored beside the compiled kernels. All later processes of the user use them.
     """
-    _check(problem, shapes, {"columns": columns, "dtype": dtypes})
+    products: tuple[KronShape | SparseProduct, ...] = (*shapes, *patterns)
+    _check(problem, products, {"columns": columns, "dtype": dtypes})
+    if shapes and "float16" in dtypes:
+        raise CommandError("float16 is for --pattern; the kernels of --shape do not take it.")
     chosen = None if problem is None else chosen_problem(problem, degree, level, grid)
     if chosen is None and (given := _given(degree=degree, level=level, grid=grid, stepper=stepper)):
-        raise CommandError(f"--{given[0]} is for problems; --shape says all of a shape.")
+        raise CommandError(f"--{given[0]} is for problems; --shape and --pattern need no more.")
     backend_on(device).current_device()  # raises before any work if there is no device
     with usage_errors((RuntimeError,)):
         folder = private_folder()
@@ -119,9 +143,9 @@ def tune(
                 method = default_method(content, stepper)
                 with usage_errors((ValueError,)):
                     take_warm_up_step(content, method)
-            for shape in shapes:
+            for product in products:
                 for dtype in dtypes or _DTYPES[:2]:
-                    _build(shape, columns, np.dtype(dtype), device)
+                    _build(product, columns, np.dtype(dtype), device)
         except RejectedError as error:
             raise CommandError(
                 f"the rule's own kernels do not work: {one_line(str(error))}", ExitCode.FAILED_CHECK
@@ -138,30 +162,41 @@ def _given(**options: Any) -> list[str]:
     return [name for name, value in options.items() if value not in (None, False, ())]
 
 
-def _check(problem: str | None, shapes: Sequence[KronShape], of_shapes: dict[str, Any]) -> None:
-    """Check that either a problem or shapes are given, and not both."""
-    if (problem is None) == (not shapes):
+def _check(problem: str | None, products: Sequence[Any], of_products: dict[str, Any]) -> None:
+    """Check that either a problem or products are given, and not both."""
+    if (problem is None) == (not products):
         came = "neither came" if problem is None else "both came"
-        raise CommandError(f"expected a problem or --shape, {came}; see 'batchkron tune --help'.")
-    if problem is not None and (given := _given(**of_shapes)):
-        raise CommandError(f"--{given[0]} is for --shape; the problem {problem} has its own.")
+        raise CommandError(
+            f"expected a problem, or --shape or --pattern, {came}; see 'batchkron tune --help'."
+        )
+    if problem is not None and (given := _given(**of_products)):
+        raise CommandError(
+            f"--{given[0]} is for --shape and --pattern; the problem {problem} has its own."
+        )
 
 
-def _build(shape: KronShape, columns: bool, dtype: np.dtype[Any], device: str) -> None:
-    """Build the plans for a shape, which tunes them: for an operator, and for the functions.
+def _build(
+    product: KronShape | SparseProduct, columns: bool, dtype: np.dtype[Any], device: str
+) -> None:
+    """Build the plans of a product, which tunes them: for an operator, and for the functions.
 
     Raises `CommandError` if the device has too little memory for the vectors.
     """
     chosen: Any = backend_on(device)
-    rows, factors = shape
-    inputs, outputs = zip(*factors, strict=True)
+    rows, sizes = product
     outer, inner = (1, rows) if columns else (rows, 1)
     try:
-        matrices = [np.ones((Q, P), dtype) for P, Q in factors]
-        reserve(chosen.kron_product(matrices), outer, inner)
-        chosen.kron_plan(KronSpec(inputs, outputs, outer, inner, dtype)).prepare()
+        if isinstance(sizes, Pattern):
+            largest = max(sizes.shape)
+            reserve(chosen.kron_sparse_product(np.ones(sizes, dtype), None), outer, inner)
+        else:
+            inputs, outputs = zip(*sizes, strict=True)
+            largest = max(math.prod(inputs), math.prod(outputs))
+            matrices = [np.ones((Q, P), dtype) for P, Q in sizes]
+            reserve(chosen.kron_product(matrices), outer, inner)
+            chosen.kron_plan(KronSpec(inputs, outputs, outer, inner, dtype)).prepare()
     except MemoryError as error:
-        gigabytes = rows * max(math.prod(inputs), math.prod(outputs)) * dtype.itemsize / 1e9
+        gigabytes = rows * largest * dtype.itemsize / 1e9
         raise CommandError(
             f"the device has no room for several vectors of {gigabytes:.3g} GB; take fewer rows."
         ) from error

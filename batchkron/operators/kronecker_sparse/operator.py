@@ -12,7 +12,15 @@ from numpy.typing import ArrayLike
 
 from batchkron.array_kinds import native
 from batchkron.arrays import array_module, to_host
-from batchkron.backends import backend_for, building_on, own_apply, own_apply_last, reserve
+from batchkron.backends import (
+    backend_for,
+    building_on,
+    own_apply,
+    own_apply_last,
+    reserve,
+    tuned_plans,
+    tuning_for,
+)
 from batchkron.operators.algebra import Operator, SumOperator
 from batchkron.operators.diagonal_blocks import DiagonalBlocks
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
@@ -59,6 +67,9 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
     precision : {None, "tf32x3", "tf32"}
         How a device multiplies float32, as for `batchkron.gekmm`; other dtypes, and the CPU, ignore
         it.
+    tune : bool
+        On a CUDA device, search the fastest kernels for each number of vectors when it first
+        occurs, as for `KroneckerProduct`. No effect on the CPU.
 
     Attributes
     ----------
@@ -74,7 +85,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
     ValueError
         If values do not have four axes, or the layout or the precision is another one.
     TypeError
-        If the dtype has no kernels, or values are masked.
+        If the dtype has no kernels, values are masked, or ``tune`` is not a bool.
 
     Notes
     -----
@@ -103,7 +114,9 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         *,
         layout: Layout = "batch-first",
         precision: Precision | None = None,
+        tune: bool = False,
     ) -> None:
+        tuning, self._tune = tuning_for(tune), tune
         self.layout: Layout = check_layout(layout)
         self._array_layout = self.layout
         self.precision = check_precision(precision)
@@ -114,7 +127,8 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         dtype = value_dtype(given, chosen.has_half)
         self._half = given.dtype if is_half(given.dtype) else None  # on a device
         (self.values,) = read_only_copies([given], dtype)
-        self._product = chosen.kron_sparse_product(self.values, precision)
+        with tuned_plans(tuning):
+            self._product = chosen.kron_sparse_product(self.values, precision)
         self._apply_fast = own_apply(self._product)
         self._apply_last_fast = own_apply_last(self._product)
         super().__init__(self.pattern.shape, dtype, (), chosen)
@@ -166,10 +180,14 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
     def _like(self, values: Array) -> KroneckerSparse:
         """Return a product of other values, with the same numbers of 16 bits on a device."""
         given = values if self._half is None else values.astype(self._half, copy=False)
-        return KroneckerSparse(given, layout=self.layout, precision=self.precision)
+        return KroneckerSparse(given, **self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"layout": self.layout, "precision": self.precision, "tune": self._tune}
 
     def _recipe(self) -> tuple[Any, ...]:
-        made = partial(type(self), layout=self.layout, precision=self.precision)
+        made = partial(type(self), **self._options)
         return made, (self.values if self._half is None else self.values.astype(self._half),)
 
     def _reserve(self, outer: int, inner: int) -> None:
@@ -255,8 +273,7 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
         return self._like(self.values if self._half is not None else self.values.conj())
 
     def _build_as(self, dtype: np.dtype[Any]) -> KroneckerSparse:
-        values = self.values.astype(dtype)
-        return KroneckerSparse(values, layout=self.layout, precision=self.precision)
+        return KroneckerSparse(self.values.astype(dtype), **self._options)
 
     def _build_on(self, device: str) -> KroneckerSparse:
         return self._like(self.values)
@@ -313,7 +330,7 @@ class _MergedSum(KroneckerSparse):
     def __init__(self, left: KroneckerSparse, right: KroneckerSparse, sign: int) -> None:
         self._summands, self._sign = (left, right), sign
         with building_on(left._backend):
-            super().__init__(self._sum(), layout=left.layout, precision=left.precision)
+            super().__init__(self._sum(), **left._options)
         self._place = left._place
         self.args = (left, right)
         for summand in self._summands:
@@ -325,8 +342,7 @@ class _MergedSum(KroneckerSparse):
         return total
 
     def _recipe(self) -> tuple[Any, ...]:
-        made = partial(KroneckerSparse, layout=self.layout, precision=self.precision)
-        return made, (self.values,)
+        return partial(KroneckerSparse, **self._options), (self.values,)
 
     def merge_again(self) -> None:
         """Take the values that A and B have now."""

@@ -46,6 +46,11 @@ class Device:
         product = [factor.shape for factor in factors], factors[0].dtype.name
         return SimpleNamespace(reserve=partial(self.note, "operator", *product))
 
+    def kron_sparse_product(self, values, precision):
+        assert wanted_tuning() is not None
+        assert precision is None
+        return SimpleNamespace(reserve=partial(self.note, "sparse", values.shape, values.dtype))
+
     def kron_plan(self, spec):
         device = self
 
@@ -92,6 +97,26 @@ def test_vectors_may_be_columns(cli, device):
     cli("tune", "--shape", "7:2x3^2", "--columns", "--dtype", "complex64")
     assert device.asked[0] == ("operator", [(3, 2), (3, 2)], "complex64", 1, 7)
     assert (device.asked[1][1].outer, device.asked[1][1].inner) == (1, 7)
+
+
+def test_patterns_of_sparse_matrices_are_tuned(cli, device):
+    cli("tune", "--pattern", "25088:1,192,48,2", "--pattern", "7:3,1,2,5", "--dtype", "float16")
+    assert device.asked == [
+        ("sparse", (1, 192, 48, 2), np.float16, 25088, 1),
+        ("sparse", (3, 1, 2, 5), np.float16, 7, 1),
+    ]
+    device.asked.clear()
+    cli("tune", "--shape", "4:2^3", "--pattern", "7:3,1,2,5", "--columns", "--dtype", "float32")
+    assert [what[0] for what in device.asked] == ["operator", "function", "sparse"]
+    assert device.asked[-1][-2:] == (1, 7)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "1,2,3,4", "5:1,2,3", "5:1,2,3,4,5", "0:1,2,3,4", "5:1,0,3,4", "5:1,2,3,٤"]
+)
+def test_what_is_no_pattern_is_refused(refused, device, pattern):
+    text = refused("tune", "--pattern", pattern)
+    assert f"{pattern!r} is no pattern; expected vectors and four sizes such as 25088:1" in text
 
 
 def test_both_real_dtypes_by_default(cli, device):
@@ -158,13 +183,15 @@ def test_where_there_is_no_choice_it_says_so(cli, device, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "expected a problem or --shape, neither came"),
-        (["c2.h5", "--shape", "4:2^3"], "expected a problem or --shape, both came"),
+        ([], "expected a problem, or --shape or --pattern, neither came"),
+        (["c2.h5", "--shape", "4:2^3"], "expected a problem, or --shape or --pattern, both came"),
         (["c2.h5", "--dtype", "float32"], "--dtype is for --shape"),
         (["c2.h5", "--columns"], "--columns is for --shape"),
         (["--shape", "4:2^3", "--level", "3"], "--level is for problems"),
         (["--shape", "4:2^3", "--stepper", "rk4"], "--stepper is for problems"),
-        (["--shape", "4:2^3", "--dtype", "float16"], "'float16' is not one of"),
+        (["--shape", "4:2^3", "--dtype", "float16"], "float16 is for --pattern"),
+        (["--shape", "4:2^3", "--dtype", "bfloat16"], "'bfloat16' is not one of"),
+        (["c2.h5", "--pattern", "5:1,2,3,4"], "both came"),
         (["--shape", "4:2^3", "--seconds", "0"], "expected a finite number > 0"),
         (["--shape", "4:2^3", "--seconds", "nan"], "expected a finite number > 0"),
         (["--shape", "4:2^3", "--candidates", "0"], "--candidates"),

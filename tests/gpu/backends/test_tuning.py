@@ -11,6 +11,8 @@ from dense_oracle import random_array
 import batchkron as bk
 from batchkron.backends import Tuning, tuned_plans
 from batchkron.backends.cuda.kernel_family import forget_plans
+from batchkron.backends.cuda.kron_sparse.kernel import SparseShape
+from batchkron.backends.cuda.kron_sparse.search_space import SparseSpace
 from batchkron.backends.cuda.runtime.kernel_cache import tuning_path
 from batchkron.backends.cuda.tuning.search import RejectedError
 from batchkron.backends.cuda.tuning.store import kept_entry
@@ -90,6 +92,54 @@ def test_the_argument_searches_once(cupy, rng, monkeypatch):
     op = bk.KroneckerProduct(factors, tune=True).to("cuda")
     op.apply(cupy.asarray(x))
     assert tuning_path().stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+def test_sparse_matrices_are_tuned_in_all_ways(cupy, rng, poisoned_on_device, dtype, layout):
+    values = random_array(rng, (2, 24, 16, 3), dtype)
+    x = random_array(rng, (640, 96) if layout == "batch-first" else (96, 640), dtype)
+    host = bk.KroneckerSparse(values, layout=layout)
+    expected = host.apply(x)
+    close_to = np.float32 if dtype == np.complex64 else dtype
+    scale = 8 * (1 if dtype == np.float16 else 100) * np.finfo(close_to).eps
+    given, on_device = cupy.asarray(x), cupy.asarray(values)
+
+    def check(result):
+        atol = scale * np.abs(expected).max()
+        np.testing.assert_allclose(result.get(), expected, rtol=0, atol=atol)
+
+    with tuned_plans(Tuning(seconds=120)) as tuning:
+        op = bk.KroneckerSparse(on_device, layout=layout)
+        for _ in range(2):
+            out = poisoned_on_device(expected.shape, dtype)
+            check(op.apply(given, out=out))
+        check(bk.kronecker_sparse_multiply(on_device, given, layout=layout))
+    outcome, *others = tuning.outcomes
+    assert outcome.failed == 0, outcome.reasons
+    assert outcome.gain >= 1
+    assert [one.was_known for one in others] == [True]
+    _, entry = only_entry()
+    (step,) = SparseSpace(sparse_shape(values, x, layout), limits()).steps()
+    every = [list(one) for one in step(())[:6]]
+    assert entry["choice"] == outcome.choice
+    for choice in [["transposed", "library", "blocks"], ["library", "whole"], *every, ["no", 1]]:
+        rewrite(choice=choice)  # what does not fit is not taken
+        forget_plans()
+        op = bk.KroneckerSparse(on_device, layout=layout)
+        check(op.apply(given))
+        y = cupy.asarray(expected)
+        op.accumulate(given, y, alpha=-1)
+        assert float(cupy.abs(y).max()) <= 2 * scale * np.abs(expected).max()
+
+
+def sparse_shape(values, x, layout):
+    vectors = (len(x), 1) if layout == "batch-first" else (1, x.shape[1])
+    return SparseShape(*values.shape, *vectors, values.dtype.name)
+
+
+def limits():
+    return importlib.import_module("batchkron.backends.cuda.runtime.device").device_limits(0)
 
 
 def choice_with(threads, choice):
@@ -236,6 +286,9 @@ def test_the_command_tunes_and_knows(cupy, tmp_path, monkeypatch):
     assert lines[-2].startswith("2 shapes, gain up to ")
     again = CliRunner().invoke(main, words)
     assert again.stdout.count("known") == 2
+    words = ["tune", "--pattern", "640:1,16,8,3", "--dtype", "float16", "--candidates", "3"]
+    found = CliRunner().invoke(main, words)
+    assert found.stdout.splitlines()[1].startswith("640: (1,16,8,3) batch-first float16 ")
     words = ["tune", "continuity-1d", "--level", "2", "--degree", "1", "--candidates", "3"]
     assert CliRunner().invoke(main, words).exit_code == 0
 

@@ -16,7 +16,6 @@ from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import Kernel
 from batchkron.backends.cuda.kernel_family import is_enabled
 from batchkron.backends.cuda.kernel_launch import launch_of
-from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.function_calls import known_values
 from batchkron.backends.cuda.kron_sparse.kernel import (
     WORD,
@@ -25,7 +24,8 @@ from batchkron.backends.cuda.kron_sparse.kernel import (
     bytes_of,
     with_ending,
 )
-from batchkron.backends.cuda.kron_sparse.plan import check_pattern, product_steps
+from batchkron.backends.cuda.kron_sparse.launches import product_steps
+from batchkron.backends.cuda.kron_sparse.plan import check_pattern, planned_way, tune
 from batchkron.backends.cuda.kron_sparse.transposed import stored_of, workspace_of
 from batchkron.backends.cuda.kron_sparse.value_gradients import (
     VALUE_GRADIENTS,
@@ -37,6 +37,7 @@ from batchkron.backends.cuda.runtime.calls import kept_plans
 from batchkron.backends.cuda.runtime.device import device_limits
 from batchkron.backends.cuda.runtime.hardware import round_up
 from batchkron.backends.cuda.runtime.launch import LaunchSequence, LaunchStep, Place
+from batchkron.backends.cuda.tuning.tuning import wanted_tuning
 
 _ALIGNMENT = 256  # bytes, that of torch's tensors
 
@@ -117,7 +118,8 @@ class _Steps:
         a, b, c, d = check_pattern(factor.pattern)
         vectors = (1, layout.count) if layout.last else (layout.count, 1)
         shape = SparseShape(a, b, c, d, *vectors, layout.dtype, 0, alignment)
-        way = fastest_way(shape, device_limits(self.device))
+        tune(shape, self.device, wanted_tuning())
+        way = planned_way(shape, self.device)
         size = bytes_of(layout.dtype)
         in_bytes = tuple(size * step for step in factor.strides)
         stored = known_values(

@@ -25,6 +25,7 @@ from batchkron.backends.cuda.kron_sparse.plan import (
     check_pattern,
     common_alignment,
     prepared_product,
+    tune,
 )
 from batchkron.backends.cuda.kron_sparse.stored import are_stored, store_kernel, stored_shape
 from batchkron.backends.cuda.runtime.calls import KnownCalls, call_workspace, result_check
@@ -39,6 +40,7 @@ from batchkron.backends.cuda.runtime.device import (
     runtime,
 )
 from batchkron.backends.cuda.runtime.launch import Launch, batch_scalars
+from batchkron.backends.cuda.tuning.tuning import wanted_tuning
 from batchkron.spec.kron import Precision, check_precision
 from batchkron.spec.kron_sparse import check_layout, pattern_of, split_vectors
 
@@ -59,6 +61,7 @@ def fast_kron_sparse_multiply(
         or type(x) is not array
         or type(layout) is not str
         or (precision is not None and type(precision) is not str)
+        or wanted_tuning() is not None
     ):
         return None
     try:
@@ -141,6 +144,7 @@ class _Call:
     def _prepare(self, odd: int) -> tuple[PreparedProduct, StoredValues]:
         """Return and keep what is launched; ``odd``: bits of the addresses of x and the result."""
         shape = SparseShape(*self._sizes, common_alignment(odd))
+        tune(shape, self.device, wanted_tuning())
         prepared = prepared_product(shape, self.device, True)
         stored = known_values(*self._values, self.dtype.name, prepared.stored, self.device)
         self._launches[odd] = prepared, stored

@@ -57,16 +57,18 @@ def library_product(
     shape: SparseShape, device: DeviceLimits, zeros: bool = True
 ) -> LibraryProduct | None:
     """Return the fastest product by cuBLAS, of values with zeros if these may be; None if none."""
+    ways = [one for one in library_products(shape, device) if zeros or one.stored == "blocks"]
+    return min(ways, key=lambda one: one.seconds, default=None)
+
+
+def library_products(shape: SparseShape, device: DeviceLimits) -> Iterator[LibraryProduct]:
+    """Yield the products by cuBLAS, at most one for each way in which values are stored."""
     if not device.has_matrix_library or shape.dtype not in DTYPES or shape.products:
-        return None
-    possible = [
-        LibraryProduct(shape, products, stored, _seconds(shape, products, device))
-        for products, stored in _products(shape)
-        if (zeros or stored == "blocks")
-        and products.batches <= _MAX_CALLS
-        and max(*products.steps, products.m, products.n) <= _MAX_INTEGER
-    ]
-    return min(possible, key=lambda one: one.seconds, default=None)
+        return
+    for products, stored in _products(shape):
+        largest = max(*products.steps, products.m, products.n)
+        if products.batches <= _MAX_CALLS and largest <= _MAX_INTEGER:
+            yield LibraryProduct(shape, products, stored, _seconds(shape, products, device))
 
 
 def _products(shape: SparseShape) -> Iterator[tuple[MatrixProducts, Stored]]:

@@ -15,14 +15,13 @@ from functools import lru_cache
 import numpy as np
 
 from batchkron.backends.cpu.native import DeviceCall
-from batchkron.backends.cuda.kernel import Kernel
-from batchkron.backends.cuda.kernel_family import forgotten
-from batchkron.backends.cuda.kernel_launch import launch_of
+from batchkron.backends.cuda.kernel_family import forget_plans, forgotten
 from batchkron.backends.cuda.kron.fibres.passes import PRODUCTS
 from batchkron.backends.cuda.kron_sparse.choose import fastest_way
 from batchkron.backends.cuda.kron_sparse.kernel import WORD, SparseShape, Stored, sum_dtype
+from batchkron.backends.cuda.kron_sparse.launches import direct_launch, product_steps
 from batchkron.backends.cuda.kron_sparse.stored import stored_values
-from batchkron.backends.cuda.kron_sparse.transposed import DirectWay, Way, stored_of, workspace_of
+from batchkron.backends.cuda.kron_sparse.transposed import Way, stored_of, workspace_of
 from batchkron.backends.cuda.runtime.calls import call_workspace
 from batchkron.backends.cuda.runtime.device import (
     DeviceArray,
@@ -33,15 +32,15 @@ from batchkron.backends.cuda.runtime.device import (
     ready_stream,
     upload,
 )
+from batchkron.backends.cuda.runtime.kernel_cache import is_tuned
 from batchkron.backends.cuda.runtime.launch import (
     FastPath,
     LaunchSequence,
-    LaunchStep,
     Place,
     batch_scalars,
 )
-from batchkron.backends.cuda.runtime.matrix_library import LibraryMultiply
 from batchkron.backends.cuda.runtime.plan import LinearPlan
+from batchkron.backends.cuda.tuning.tuning import Tuning, wanted_tuning
 from batchkron.spec.kron import Array, Precision
 from batchkron.spec.kron_sparse import Pattern
 
@@ -69,48 +68,45 @@ class PreparedProduct:
         self.launch(stream, taken, scalars if self.takes_scalars else b"")
 
 
+def planned_way(shape: SparseShape, device: int, *, plain: bool = True) -> Way:
+    """Return the tuned way for y = A x if there is one, else that of the least estimated time.
+
+    If ``plain``, it need not scale or accumulate.
+    """
+    limits = device_limits(device)
+    if is_tuned():  # imported only then, to keep the start of other processes short
+        from batchkron.backends.cuda.kron_sparse.tuned import tuned_way
+
+        way = tuned_way(shape, limits)
+        if way is not None and (plain or not isinstance(way, tuple)):
+            return way
+    return fastest_way(shape, limits, plain=plain)
+
+
+def tune(shape: SparseShape, device: int, tuning: Tuning | None) -> None:
+    """Search the way for y = A x if tuning is requested and was not done before."""
+    if tuning is None or cupy.cuda.get_current_stream().is_capturing():
+        return
+
+    from batchkron.backends.cuda.kron_sparse.tuned import tune_sparse
+
+    with device_errors():
+        if tune_sparse(shape, device, tuning):
+            forget_plans()
+
+
 @forgotten
 @lru_cache(maxsize=1024)
 def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedProduct:
     """Return what is launched for a product; ``plain``: for y = A x, which takes no scalars."""
-    limits = device_limits(device)
-    way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
+    way, other = (planned_way(shape, device, plain=one) for one in (plain, not plain))
     launch: DeviceCall | LaunchSequence
     if isinstance(way, tuple):
         launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
     else:
-        launch = _direct(way, device)
+        launch = direct_launch(way, device)
     how = not isinstance(way, tuple), stored_of(way), stored_of(other), workspace_of(way)
     return PreparedProduct(launch, *how)
-
-
-def product_steps(
-    way: Way, device: int, x: Place, y: Place, values: Place, workspace: Place, *of_ending: Place
-) -> list[LaunchStep]:
-    """Return the launches of a way for y = A x; ``of_ending``: bias and z of a kernel's ending."""
-    if not isinstance(way, tuple):
-        places = [x, y, values, *([workspace] if workspace_of(way) else []), *of_ending]
-        return [LaunchStep.of(_direct(way, device), places)]
-    steps, done = [], 0
-    for part in way:
-        results, rest = workspace.plus(part.results_at), workspace.plus(part.rest_at)
-        vectors = x.plus(done * part.given // part.vectors)
-        result = y.plus(done * part.results // part.vectors)
-        forward, back = (launch_of(one, device, 2) for one in (part.forward, part.back))
-        steps += [
-            LaunchStep.of(forward, (vectors, workspace)),
-            *product_steps(part.product, device, workspace, results, values, rest),
-            LaunchStep.of(back, (results, result)),
-        ]
-        done += part.vectors
-    return steps
-
-
-def _direct(way: DirectWay, device: int) -> DeviceCall:
-    """Return what takes the addresses of x, y, the values, and of a workspace if it needs one."""
-    if isinstance(way, Kernel):
-        return launch_of(way, device, 3, "accumulate")
-    return LibraryMultiply(way.products, way.shape.dtype, way.shape.itemsize, device)
 
 
 def common_alignment(*addresses: int) -> int:
@@ -152,6 +148,8 @@ class KronSparsePlan(LinearPlan):
         self._scalars = batch_scalars(sum_dtype(self._name))
         self._host = values
         self._stored: dict[Stored, DeviceArray] = {}
+        # each number of vectors is tuned when it first occurs
+        self._tuning, self._tuned = wanted_tuning(), set[SparseShape]()
         self._last = _LastFastPath(self)
         self.apply_last = self._last.apply
 
@@ -189,6 +187,7 @@ class KronSparsePlan(LinearPlan):
         """Compile the kernel for so many vectors, and copy the values for it."""
         if outer and inner and 0 not in self.pattern:
             shape = self._shape(outer, inner, WORD)
+            self._tune(shape)
             with device_errors():
                 for plain in (False, True):
                     self.values_as(prepared_product(shape, self._device, plain).stored)
@@ -196,10 +195,16 @@ class KronSparsePlan(LinearPlan):
     def _shape(self, outer: int, inner: int, alignment: int) -> SparseShape:
         return SparseShape(*self.pattern, outer, inner, self._name, self._products, alignment)
 
+    def _tune(self, shape: SparseShape) -> None:
+        if self._tuning is not None and shape not in self._tuned:
+            self._tuned.add(shape)
+            tune(shape, self._device, self._tuning)
+
     def _start(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         shape = self._shape(outer, inner, common_alignment(x, y))
+        self._tune(shape)
         prepared = prepared_product(shape, self._device, alpha == 1 and not accumulate)
         values = self._values_for(prepared)
         stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)

@@ -6,6 +6,7 @@ without tuning. No device is needed here: compiler and measurement are arguments
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
@@ -85,7 +86,8 @@ class Search(Generic[Choice]):
         self._seen: set[tuple[Launched, ...]] = set()  # their kernels; several may have the same
         self._compiling: dict[Program, Future[CompiledKernel]] = {}
         self._ahead: deque[tuple[Choice, tuple[Launched, ...]]] = deque()
-        self._stack = 0  # bytes of a thread's stack in the rule's kernels
+        # bytes of a thread's stack in the rule's kernels; a way without kernels sets no limit
+        self._stack: float = 0
         self._counts = {"tried": 0, "pruned": 0, "failed": 0}
         self._reasons: list[str] = []
         self._rule_time = self._time = float("inf")
@@ -98,7 +100,7 @@ class Search(Generic[Choice]):
         if kernels is None:
             raise RejectedError("the rule's kernels do not fit the device")
         compiled = self._compiled(kernels, None)
-        self._stack = max(_stack(code) for code in compiled.values())
+        self._stack = max((_stack(code) for code in compiled.values()), default=math.inf)
         self._seen.add(kernels)
         self._choices.add(rule)
         self._rule_time = self._time = self._measure(rule, compiled, float("inf"))
@@ -153,7 +155,7 @@ class Search(Generic[Choice]):
     def _begin(self, choice: Choice) -> None:
         """Begin to compile a choice if it can run and its kernels were not tried before."""
         kernels = self._space.kernels(choice)
-        if kernels in self._seen:
+        if kernels and kernels in self._seen:
             return
         if kernels is None or not all(_fits(launch, self._limits) for _, launch in kernels):
             self._count("pruned")
