@@ -128,7 +128,7 @@ def test_sparse_matrices_are_tuned_in_all_ways(cupy, rng, poisoned_on_device, dt
         forget_plans()
         op = bk.KroneckerSparse(on_device, layout=layout)
         check(op.apply(given))
-        y = cupy.asarray(expected)
+        y = cupy.asarray(expected.astype(dtype))
         op.accumulate(given, y, alpha=-1)
         assert float(cupy.abs(y).max()) <= 2 * scale * np.abs(expected).max()
 
