@@ -112,6 +112,23 @@ def test_each_run_counts_its_own_outflow():
     assert result.watched["outflow"].last == pytest.approx(last, rel=1e-12)
 
 
+@pytest.mark.parametrize("adapt", [None, Adapt(1e-2, every=10, max_level=4)], ids=["", "adapt"])
+@pytest.mark.parametrize("steps", [60, 2100])
+def test_a_resumed_run_goes_on_with_the_outflow_so_far(steps, adapt, tmp_path):
+    """Also where not every step is in the history, and the last one is not."""
+    problem = streaming().discretize(2, 2)
+    settings = {"until": 0.6, "method": "rk4", "dt": 0.6 / steps, "adapt": adapt}
+
+    def run(**more):
+        return evolve(problem, **settings, watch={"out": Quantity.outflow(problem, 2)}, **more)
+
+    path, half = tmp_path / "half.h5", steps // 2 + 1
+    run(checkpoint=path, callback=lambda state: state.step == half)
+    resumed, undisturbed = run(resume=path).recorded, run().recorded
+    expected = np.interp(resumed.t, undisturbed.t, undisturbed["out"])
+    np.testing.assert_allclose(resumed["out"], expected, rtol=0, atol=2e-5)
+
+
 def test_a_problem_of_ones_own_keeps_the_measure():
     """One that only evaluates f has no grid that it could tell of."""
     problem = streaming().discretize(2, 1)
