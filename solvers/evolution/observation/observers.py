@@ -33,13 +33,13 @@ class Quantity:
     Parameters
     ----------
     measure : callable or array_like, shape (N,) or in blocks
-        A function ``measure(t, u)``, or weights w, which stand for Σ w_i u_i. In a run whose grid
-        changes the function takes states of any grid, or has a method ``for_problem(problem)``
-        that returns the measure for the problem on another one. A measure that depends on the
-        states before has methods ``begin()``, called where a run begins, ``save()``, called where
-        steps that may be repeated begin, and ``restore(saved)``, which forgets the states since.
-        Where a run is resumed, ``resume(value)``, if there is one, gets the value at the checkpoint
-        after ``begin()``.
+        A function ``measure(t, u)``, or weights w, which stand for the real part of Σ w_i u_i. In a
+        run whose grid changes the function takes states of any grid, or has a method
+        ``for_problem(problem)`` that returns the measure for the problem on another one. A measure
+        that depends on the states before has methods ``begin()``, called where a run begins,
+        ``save()``, called where steps that may be repeated begin, and ``restore(saved)``, which
+        forgets the states since. Where a run is resumed, ``resume(value)``, if there is one, gets
+        the value at the checkpoint after ``begin()``.
     tolerance : float
         The run ends as DRIFTED when the quantity differs by more than this from its first value.
 
@@ -130,7 +130,12 @@ class Quantity:
         measure = self.measure
         given = measure.weights if isinstance(measure, MomentWeights) else measure
         weights = array_module(u).asarray(given).reshape(-1)
-        return dot_over(ranks, weights, u).real
+        if weights.size != u.size:
+            raise ValueError(
+                f"a quantity in watch has weights of size {weights.size}; expected {u.size}, one "
+                "for each unknown"
+            )
+        return dot_over(ranks, weights.conj(), u).real
 
 
 @dataclass(frozen=True)

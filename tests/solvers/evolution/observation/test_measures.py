@@ -139,6 +139,19 @@ def test_a_problem_of_ones_own_keeps_the_measure():
         assert quantity.measure.for_problem(problem) is quantity.measure
 
 
+def test_weights_of_complex_states():
+    start, weights = np.array([1 + 2j, 3 - 1j]), np.array([1j, 2.0])
+    run = {"until": 0.1, "method": "rk4", "dt": 0.01, "u0": start}
+    result = evolve(np.diag([-1.0 + 0j, -2.0]), watch={"sum": weights}, **run)
+    assert result.watched["sum"].first == (weights @ start).real
+    assert result.watched["sum"].last == pytest.approx((weights @ result.u).real, rel=1e-12)
+
+
+def test_weights_of_another_size():
+    with pytest.raises(ValueError, match="weights of size 3; expected 2, one for each unknown"):
+        evolve(-np.eye(2), u0=np.ones(2), until=0.1, method="rk4", dt=0.1, watch={"sum": [1, 2, 3]})
+
+
 def test_moments_follow_the_grid(rng):
     problem = streaming().discretize(3, 2)
     x, y = problem.axes
