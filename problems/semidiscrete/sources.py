@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,8 +197,9 @@ class MovingSources:
         for edge in self._edges:
             out += edge.edge.time(t) * edge(t)
         if self._functions:
-            first, *others = (function(*self._points, t) for function in self._functions)
-            out += self._transform().coefficients(sum(others, first))
+            # one after another: functions may return the same array of their own
+            values: Any = sum(function(*self._points, t) for function in self._functions)
+            out += self._transform().coefficients(values)
 
     def write(self, t: float, u: Values, out: Values) -> None:
         """Overwrite ``out`` with the sum at a time; it does not depend on u."""

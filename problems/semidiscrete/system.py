@@ -307,7 +307,8 @@ class System:
 
         As in `batchkron.BatchedKron.validate`, products with one vector and with several,
         `accumulate`, and the transpose are checked. Terms with fields are checked with the fields
-        of the last state that they were computed for.
+        of the last state that they were computed for. Functions of `pointwise`, electric fields of
+        several positions, and the Maxwellian of `bgk` are no such products, and are not checked.
 
         Parameters
         ----------

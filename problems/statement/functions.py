@@ -127,8 +127,8 @@ class FunctionOfAxes:
             name = f"the derivative of {self.name}"
             return checked_values(name, exact, self.axes, points, t, PointValueError)
         move = _DIFFERENCE * (float(abs(f).max()) or 1.0)
-        above, below = (self.of_state(f + step, points, t, fields) for step in (move, -move))
-        return (above - below) / (2.0 * move)
+        above = self.of_state(f + move, points, t, fields).copy()  # it may be kept by the function
+        return (above - self.of_state(f - move, points, t, fields)) / (2.0 * move)
 
     def on_device(self, f: Values, points: Sequence[Values], t: Any) -> Values:
         """Return the same of arrays on a device, where t may be one, too.
@@ -146,7 +146,7 @@ class FunctionOfAxes:
             If it is no such function.
         """
         ones = array_module(points[0]).full(points[0].shape, 1.0)
-        g = self.of_state(ones, points, t)
+        g = self.of_state(ones, points, t).copy()  # it may be kept by the function
         for number in (-3.7, 0.31):  # of both signs, and none that powers keep
             found = self.of_state(number * ones, points, t)
             wrong = abs(found - number * g) > 1e-10 * abs(g).max()  # g may vanish at a point

@@ -188,7 +188,8 @@ class Run:
         self._is_lost = False  # whether the run has ended by a step that failed
         if resumed is not None:
             self._record("resume", warnings=differences)
-        observer.begin(control.t, self._shown_u, first=integration.first_step == 0)
+        before = self._history.measured_at(control.t)
+        observer.begin(control.t, self._shown_u, first=integration.first_step == 0, before=before)
         if observer.quantities and resumed is None:
             self._record("start", **self._measured)
         if self._follower is not None:
@@ -412,8 +413,9 @@ class Run:
         u, t, point = stepping.trial.u, control.t, control.resume_point
         if stepping.event is not None:  # the state before the step that it is in
             (u, t), point = stepping.state_before(), control.previous_point
-        records, problem = self._history.records, self.integration.problem
-        return SavedState(u, t, *point(), records, problem, memory=stepping.stepper.memory())
+        saved, problem = point(), self.integration.problem
+        records = self._records_until(saved[0], t)
+        return SavedState(u, t, *saved, records, problem, memory=stepping.stepper.memory())
 
     def _saved_grid(self, u: Any) -> SavedState:
         """Return a state at an adaptation for its checkpoint."""
@@ -423,11 +425,21 @@ class Run:
             u,
             control.t,
             *control.resume_point(),
-            self._history.save()[0],
+            self._records_until(control.step, control.t),
             integration.problem,
             integration.origin if follower.follows_grid else None,
             follower.grid.saved(),
         )
+
+    def _records_until(self, step: int, t: float) -> list[dict[str, Any]]:
+        """Return the history for a checkpoint, with the quantities of its state."""
+        records = self._history.save()[0]
+        observer = self._observer
+        if observer.quantities and observer.measured_at == t and not self._history.measured_at(t):
+            seconds = round(time.perf_counter() - self._began, 6)
+            records.append({"event": "step", "step": step, "t": t, "seconds": seconds})
+            records[-1] |= self._size | self._measured
+        return records
 
     def _is_stopped(self) -> bool:
         """Call the hook of steps; return whether it ends the run."""

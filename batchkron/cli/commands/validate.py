@@ -42,8 +42,9 @@ def validate(
 
     Products with random vectors are computed a second time, from dense Kronecker products, and
     each difference is compared with its rounding bound: for one vector and for several, for
-    results that are added to others, and for the transpose. The exit status is 0 if all
-    differences are within their bounds, and 1 otherwise.
+    results that are added to others, and for the transpose. Functions of "pointwise", electric
+    fields of several positions, and the Maxwellian of "bgk" are no such products, and are not
+    compared. The exit status is 0 if all differences are within their bounds, and 1 otherwise.
     """
     # what computes is loaded here, so that help and completion need not wait for it
     from batchkron.cli.output.problem_size import added_cells, describe_size

@@ -259,7 +259,7 @@ def _sparse_contraction(
                 own = np.eye(n)[None, :, None, :]
             else:
                 own = row[k][grid.cells[chosen, k]][:, None, None, :]
-            values = (values[..., None] * own).reshape(len(chosen), n, n * values.shape[2])
+            values = (values[..., None] * own).reshape(len(chosen), n, sizes[k] * values.shape[2])
         first = (outputs[chosen] + number * num_outputs) * n
         places = np.broadcast_to(first[:, None, None] + np.arange(n)[:, None], values.shape)
         columns = np.broadcast_to(chosen[:, None, None] * len(functions) + functions, values.shape)

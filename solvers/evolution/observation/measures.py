@@ -62,6 +62,10 @@ class Outflow:
         self._before = 0.0  # ∫ rate dt until interpolation began
         self._whole = 0.0  # |∫ f| at the beginning of the run
 
+    def resume(self, total: float) -> None:
+        """Go on from what had flowed out at the next state, at which the run is resumed."""
+        self._total = self._before = total
+
     def __call__(self, t: float, u: Vector) -> float:
         """Return what has flowed out until t."""
         rate = float(self._problem.outflow_rate(t, u))

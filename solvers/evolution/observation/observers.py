@@ -33,11 +33,13 @@ class Quantity:
     Parameters
     ----------
     measure : callable or array_like, shape (N,) or in blocks
-        A function ``measure(t, u)``, or weights w, which stand for Σ w_i u_i. In a run whose grid
-        changes the function takes states of any grid, or has a method ``for_problem(problem)``
-        that returns the measure for the problem on another one. A measure that depends on the
-        states before has methods ``begin()``, called where a run begins, ``save()``, called where
-        steps that may be repeated begin, and ``restore(saved)``, which forgets the states since.
+        A function ``measure(t, u)``, or weights w, which stand for the real part of Σ w_i u_i. In a
+        run whose grid changes the function takes states of any grid, or has a method
+        ``for_problem(problem)`` that returns the measure for the problem on another one. A measure
+        that depends on the states before has methods ``begin()``, called where a run begins,
+        ``save()``, called where steps that may be repeated begin, and ``restore(saved)``, which
+        forgets the states since. Where a run is resumed, ``resume(value)``, if there is one, gets
+        the value at the checkpoint after ``begin()``.
     tolerance : float
         The run ends as DRIFTED when the quantity differs by more than this from its first value.
 
@@ -128,7 +130,12 @@ class Quantity:
         measure = self.measure
         given = measure.weights if isinstance(measure, MomentWeights) else measure
         weights = array_module(u).asarray(given).reshape(-1)
-        return dot_over(ranks, weights, u).real
+        if weights.size != u.size:
+            raise ValueError(
+                f"a quantity in watch has weights of size {weights.size}; expected {u.size}, one "
+                "for each unknown"
+            )
+        return dot_over(ranks, weights.conj(), u).real
 
 
 @dataclass(frozen=True)
@@ -193,6 +200,7 @@ class Observer:
         self.sample_problems: list[Any] = []
         self.records: list[EventRecord] = []
         self.watched: dict[str, Watched] = {}
+        self.measured_at = math.nan  # time of the state whose quantities were all measured last
 
     @property
     def interpolates(self) -> bool:
@@ -205,8 +213,11 @@ class Observer:
         measured = {name: watched.last for name, watched in self.watched.items()}
         return {name: v if math.isfinite(v) else None for name, v in measured.items()}
 
-    def begin(self, t: float, u: Vector, *, first: bool) -> None:
-        """Inspect the state at which a run begins (``first``) or continues; do not modify it."""
+    def begin(self, t: float, u: Vector, *, first: bool, before: Mapping[str, Any]) -> None:
+        """Inspect the state at which a run begins (``first``) or continues; do not modify it.
+
+        ``before``: the values that quantities had at this state, in the run that is resumed.
+        """
         if isinstance(u, np.ndarray):
             u = u.view()
             u.flags.writeable = False
@@ -219,9 +230,13 @@ class Observer:
             measure = quantity.measure
             if _remembers(measure):
                 measure.begin()
+                known = before.get(name)
+                if isinstance(known, int | float) and has_attribute(measure, "resume"):
+                    measure.resume(known)
             value = quantity.value(t, u, self._ranks)
             texts = (str(getattr(measure, part, "")) for part in ("label", "unit"))
             self.watched[name] = Watched(value, value, 0.0, *texts)
+        self.measured_at = t
 
     def move(self, problem: Any) -> None:
         """Continue on another grid: events and quantities with ``for_problem`` are made for it."""
@@ -242,12 +257,14 @@ class Observer:
             for name, quantity in self.quantities.items()
             if _remembers(quantity.measure)
         }
-        return list(self._times), detector, counts, dict(self.watched), measures
+        watched = dict(self.watched), self.measured_at
+        return list(self._times), detector, counts, watched, measures
 
     def restore(self, saved: tuple[Any, ...]) -> None:
         """Forget all that was recorded since `save`."""
         times, detector, (samples, records), watched, measures = saved
-        self._times, self.watched = list(times), dict(watched)
+        self._times = list(times)
+        self.watched, self.measured_at = dict(watched[0]), watched[1]
         if self._detector is not None:
             self._detector.restore(detector)
         for name, measure in measures.items():
@@ -282,6 +299,7 @@ class Observer:
             distance = abs(value - before.first)
             self.watched[name] = replace(before, last=value, drift=max(before.drift, distance))
             left |= not distance <= quantity.tolerance
+        self.measured_at = t
         return left
 
 
@@ -315,6 +333,14 @@ class History:
             del self.records[::2]
         self._open = steps is None or adapts
         self._stride = max(1, math.ceil((steps or 0) / self._limit))
+
+    def measured_at(self, t: float) -> Mapping[str, Any]:
+        """Return the quantities of the last record that has some, if it is of this time."""
+        for record in reversed(self.records):
+            given = record.get("quantities") if isinstance(record, Mapping) else None
+            if isinstance(given, Mapping):
+                return given if record.get("t") == t else {}
+        return {}
 
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""

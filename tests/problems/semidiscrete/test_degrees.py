@@ -235,6 +235,21 @@ def test_collisions(order):
         assert np.linalg.norm(found) < bound * np.linalg.norm(problem.initial)
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("of_x", [1, 4])
+def test_collisions_that_conserve(of_x, order):
+    """They take moments to which cells other than the first of v contribute."""
+    axes = [(X, V)[k] for k in order]
+    terms = lenard_bernstein(V, nu=2.0, conserve="exact")
+    start = Separable(x=lambda s: 2 + np.sin(s), v=lambda s: np.exp(-2 * (s - 0.4) ** 2))
+    pde = PDE(axes, terms, boundary={X: "neumann", V: "no-flux"}, initial=start)
+    problem = pde.discretize(3, degree={X: of_x, V: 3})
+    found = rates(problem, problem.initial)
+    assert np.linalg.norm(found) > 0.1
+    for power in range(3):
+        assert abs(problem.moment_weights({V: power}) @ found) < 1e-11
+
+
 def test_exact_solutions_and_errors():
     """The error against products is that against the same function by quadrature."""
     exact = Separable(

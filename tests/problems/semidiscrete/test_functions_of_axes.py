@@ -144,6 +144,22 @@ def test_sources_in_time(sources, method):
     np.testing.assert_allclose(runs[0].u, runs[1].u, atol=1e-8)
 
 
+def test_sources_may_return_the_same_array():
+    kept: list[np.ndarray] = []
+
+    def own(values):
+        kept.append(values) if not kept else np.copyto(kept[0], values)
+        return kept[0]
+
+    sources = [lambda x, t: own(np.cos(x + t)), lambda x, t: own(np.sin(x) * t)]
+    apart = [lambda x, t: np.cos(x + t), lambda x, t: np.sin(x) * t]
+    found, expected = (
+        still(circles(1), initial=0.0, sources=given).discretize(3, 2).rhs(0.3, np.zeros(24))
+        for given in (sources, apart)
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_steady_functions_are_vectors():
     """They can be spread over ranks, which functions of time cannot."""
     whole = Separable(x=lambda s: 1 + s, y=lambda s: s**2)

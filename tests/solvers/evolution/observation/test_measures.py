@@ -112,6 +112,23 @@ def test_each_run_counts_its_own_outflow():
     assert result.watched["outflow"].last == pytest.approx(last, rel=1e-12)
 
 
+@pytest.mark.parametrize("adapt", [None, Adapt(1e-2, every=10, max_level=4)], ids=["", "adapt"])
+@pytest.mark.parametrize("steps", [60, 2100])
+def test_a_resumed_run_goes_on_with_the_outflow_so_far(steps, adapt, tmp_path):
+    """Also where not every step is in the history, and the last one is not."""
+    problem = streaming().discretize(2, 2)
+    settings = {"until": 0.6, "method": "rk4", "dt": 0.6 / steps, "adapt": adapt}
+
+    def run(**more):
+        return evolve(problem, **settings, watch={"out": Quantity.outflow(problem, 2)}, **more)
+
+    path, half = tmp_path / "half.h5", steps // 2 + 1
+    run(checkpoint=path, callback=lambda state: state.step == half)
+    resumed, undisturbed = run(resume=path).recorded, run().recorded
+    expected = np.interp(resumed.t, undisturbed.t, undisturbed["out"])
+    np.testing.assert_allclose(resumed["out"], expected, rtol=0, atol=2e-5)
+
+
 def test_a_problem_of_ones_own_keeps_the_measure():
     """One that only evaluates f has no grid that it could tell of."""
     problem = streaming().discretize(2, 1)
@@ -120,6 +137,19 @@ def test_a_problem_of_ones_own_keeps_the_measure():
     for quantity in quantities:
         assert quantity.measure.for_problem(own) is quantity.measure
         assert quantity.measure.for_problem(problem) is quantity.measure
+
+
+def test_weights_of_complex_states():
+    start, weights = np.array([1 + 2j, 3 - 1j]), np.array([1j, 2.0])
+    run = {"until": 0.1, "method": "rk4", "dt": 0.01, "u0": start}
+    result = evolve(np.diag([-1.0 + 0j, -2.0]), watch={"sum": weights}, **run)
+    assert result.watched["sum"].first == (weights @ start).real
+    assert result.watched["sum"].last == pytest.approx((weights @ result.u).real, rel=1e-12)
+
+
+def test_weights_of_another_size():
+    with pytest.raises(ValueError, match="weights of size 3; expected 2, one for each unknown"):
+        evolve(-np.eye(2), u0=np.ones(2), until=0.1, method="rk4", dt=0.1, watch={"sum": [1, 2, 3]})
 
 
 def test_moments_follow_the_grid(rng):
