@@ -28,6 +28,8 @@ SWEEPS = (
     ("continuity-6d", 3, 2),
     ("continuity-6d", 5, 2),
     ("continuity-6d", 6, 2),
+    ("continuity-6d", 7, 2),
+    ("continuity-6d", 5, 3),
 )
 
 

@@ -1,5 +1,5 @@
 // Which blocks a step of sweeps is expected not to find in the L2 cache, so that they can be
-// prefetched. docs/background/sparse-sweeps.md ("Fetching ahead") has the measurements.
+// prefetched. docs/results/sparse-grids.md ("Fetching ahead") has the measurements.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +62,8 @@ class ColdBlocks {
  private:
   // Bytes: what is taken to stay in an L2 cache, the smallest block that is prefetched, and the
   // smallest sum over all of a plan's vectors. Measured on a Zen 5
-  // (docs/background/sparse-sweeps.md).
-  static constexpr Index kCache = 700 << 10, kMinBlockBytes = 512;
+  // (docs/results/sparse-grids.md, docs/results/cpu-kernels.md).
+  static constexpr Index kCache = 700 << 10, kMinBlockBytes = 640;
   static constexpr double kMinVectorBytes = 8 << 20;
 
   std::vector<Index> starts_;  // [node]: its first block; empty if there are no cold blocks

@@ -24,7 +24,7 @@ class BlockFetches {
     if (count_ < blocks_.size()) blocks_[count_++] = static_cast<const char*>(block);
   }
   // Prefetches the next kLines lines: so few that memory delivers them while a tile of a block is
-  // computed (24 and other numbers measured in docs/background/sparse-sweeps.md, "Fetching ahead").
+  // computed (24 and other numbers measured in docs/results/sparse-grids.md, "Fetching ahead").
   // It must be inlined: of an ordinary inline function the linker would keep one copy, compiled for
   // one instruction set, for the kernels of all.
   BATCHKRON_INLINE void some() {

@@ -179,11 +179,11 @@ def test_plans_without_a_part_are_as_right(rng, monkeypatch, part):
     """For measurements of what the parts are worth; the variable counts when a plan is made."""
     factors = [random_array(rng, (5, 5), "float64") for _ in range(3)]
     x = random_array(rng, (64, 125), "float64")
-    problem = make("continuity-6d", 5, 1)
+    problem = make("continuity-6d", 5, 2)  # vectors do not stay in the L2 cache
     found = []
     for without in ("", part):
         monkeypatch.setenv("BATCHKRON_WITHOUT", without)
-        sweeps = make("continuity-6d", 5, 1).operator
+        sweeps = make("continuity-6d", 5, 2).operator
         found.append((bk.KroneckerProduct(factors).apply(x), sweeps @ problem.initial))
     for own, other in zip(*found, strict=True):
         np.testing.assert_allclose(own, other, rtol=0, atol=1e-12 * np.abs(own).max())
