@@ -126,6 +126,13 @@ def test_roots_of_complex_multiples(rng, dtype, f, t):
     assert relative(found.x, expected) < (1e-4 if is_single(dtype) else 1e-5)
 
 
+def test_restarts_that_diverge_do_not_count_as_converged():
+    _, A = hermitian(np.random.default_rng(0), np.linspace(-40.0, 40.0, 20), np.float64)
+    with pytest.warns(ConvergenceWarning, match="ended with the status"):
+        found = matrix_function("inverse-sqrt", A, np.ones(20), t=1j, restart=3, maxiter=1200)
+    assert not found.converged
+
+
 def test_semidefinite_operators(rng):
     values = np.concatenate([np.zeros(20), np.linspace(1.0, 3.0, 40)])
     basis, A = hermitian(rng, values, np.float64)
