@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
@@ -85,6 +86,10 @@ class ConvertibleOperator(OperatorBase[Related]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt_on, (self.device, *self._recipe())
+
+    def __copy__(self) -> Related:
+        # A shallow copy of a sum would have the same summands: an update would change both.
+        return copy.deepcopy(self)  # type: ignore[return-value]
 
     @abstractmethod
     def _build_transpose(self) -> Related:

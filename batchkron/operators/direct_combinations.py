@@ -107,9 +107,9 @@ class MultipleMethods(DirectOperator[Related]):
         return self.scalar * values, vectors
 
     def svd(self) -> tuple[Related, Array, Related]:
-        """Return U, |c| s and Vᴴ of `svd` of A, where U has the sign or phase of c; as for A."""
+        """Return U, |c| s and Vᴴ of `svd` of A, where U has the phase of c ≠ 0; as for A."""
         left, values, right = self.operator.svd()
-        phase = _phase_of_power(self.scalar, 1)
+        phase = _phase_of_power(self.scalar, 1) if self.scalar != 0 else 1
         return left if phase == 1 else phase * left, abs(self.scalar) * values, right
 
     def pinv(self, rcond: float | None = None) -> Related:

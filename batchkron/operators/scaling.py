@@ -64,7 +64,7 @@ def times_power_of_two(array: Any, exponent: int | Array) -> Any:
     """
     array = np.asarray(array)
     if np.ndim(exponent) == 0 and exponent == 0:
-        return array
+        return array[()]
     with np.errstate(over="ignore", under="ignore"):
         if not _is_complex(array):
             return np.ldexp(array, exponent)

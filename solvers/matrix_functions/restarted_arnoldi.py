@@ -178,6 +178,8 @@ def inverse_root(
                 lowest = min(lowest, _LOWEST * float(np.abs(values).min()))
                 error = float((weights * (np.abs(after) / (shifts + lowest))).sum())
                 limit = max(rtol * max(norm(x), float(np.linalg.norm(found))), atol / size)
+                if not math.isfinite(limit):  # restarts that diverge
+                    return Outcome(b * np.nan, math.nan, Status.NOT_FINITE, done + cycle.count)
             elif last:
                 return Outcome(b * np.nan, math.nan, Status.INDEFINITE, done + cycle.count)
             if last:

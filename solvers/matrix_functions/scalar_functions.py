@@ -16,13 +16,15 @@ _MAX_TESTED = 8  # rows of the small matrices for which it is tested that f(X) c
 _COMMUTES = 1e-3  # relative commutator of f(X) and X that rounding may leave; chosen by hand
 
 
-def _root(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _root(values: NDArray[Any]) -> NDArray[Any]:
     least = -_ROUNDING * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
-    return np.sqrt(np.where(values < 0, np.where(values >= least, 0.0, np.nan), values))
+    negative = (values.imag == 0) & (values.real < 0)
+    return np.sqrt(np.where(negative, np.where(values.real >= least, 0.0, np.nan), values))
 
 
-def _inverse_root(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1.0 / np.sqrt(np.where(values > 0, values, np.nan))
+def _inverse_root(values: NDArray[Any]) -> NDArray[Any]:
+    undefined = (values.imag == 0) & (values.real <= 0)
+    return 1.0 / np.sqrt(np.where(undefined, np.nan, values))
 
 
 NAMES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {

@@ -47,6 +47,17 @@ def test_gemm_takes_c_in_any_layout(rng):
     assert bk.batched_gemm(a.astype("f4"), a.astype("f4"), a).dtype == np.float32
 
 
+def test_copies_have_values_of_their_own(rng):
+    op = bk.KroneckerSparse(rng.standard_normal((2, 2, 2, 1)))
+    for made in (2 * op, op + bk.Identity(4), op @ op, bk.KroneckerSparseChain([op, op])):
+        expected = made.to_dense()
+        twins = copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))
+        op.update(rng.standard_normal((2, 2, 2, 1)))
+        assert not np.array_equal(made.to_dense(), expected)
+        for twin in twins:
+            np.testing.assert_array_equal(twin.to_dense(), expected)
+
+
 @pytest.mark.parametrize("kind", [bk.KroneckerProduct, bk.KroneckerSum])
 def test_update_from_an_operators_own_factors(rng, kind):
     op = kind(rng.standard_normal((2, 3, 3)))

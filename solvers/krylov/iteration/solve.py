@@ -83,7 +83,7 @@ class Solve:
         first = space.field(Field.NORM_B if ahead else Field.RESIDUAL)
         self._history = history = ResidualHistory(space, first)
         self._verified = VerifiedIterates(first, partial(self._system.initial_guess, self._x0))
-        if self._limits.callback:
+        if self._limits.callback and space.systems:
             self._limits.norm_b = float(space.field(Field.NORM_B)[0])
         running = space.running()
         if ahead:

@@ -180,7 +180,7 @@ def test_finished_systems_stay_as_they_are(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_no_systems(method):
     for batched, shape in (("columns", (5, 0)), ("leading", (0, 5)), ("leading", (2, 0, 5))):
-        result = method(np.eye(5), np.empty(shape), batched=batched)
+        result = method(np.eye(5), np.empty(shape), batched=batched, callback=lambda _: None)
         assert result.converged
         assert result.x.shape == shape
         assert result.iterations.size == 0

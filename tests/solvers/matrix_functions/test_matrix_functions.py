@@ -114,6 +114,25 @@ def test_complex_times(rng):
         assert relative(found.x, expected) < 1e-7
 
 
+@pytest.mark.parametrize("f", ["sqrt", "inverse-sqrt"])
+@pytest.mark.parametrize("t", [1j, -1j, 0.5 + 1j])
+def test_roots_of_complex_multiples(rng, dtype, f, t):
+    values = np.concatenate([np.linspace(-3.0, -1.0, 20), np.linspace(1.0, 4.0, 20)])
+    basis, A = hermitian(rng, values, dtype)
+    b = random_array(rng, (40,), dtype)
+    expected = basis @ (SCALARS[f](t * values) * (basis.conj().T @ b))
+    found = matrix_function(f, A, b, hermitian=True, t=t, rtol=1e-6)
+    assert found.converged
+    assert relative(found.x, expected) < (1e-4 if is_single(dtype) else 1e-5)
+
+
+def test_restarts_that_diverge_do_not_count_as_converged():
+    _, A = hermitian(np.random.default_rng(0), np.linspace(-40.0, 40.0, 20), np.float64)
+    with pytest.warns(ConvergenceWarning, match="ended with the status"):
+        found = matrix_function("inverse-sqrt", A, np.ones(20), t=1j, restart=3, maxiter=1200)
+    assert not found.converged
+
+
 def test_semidefinite_operators(rng):
     values = np.concatenate([np.zeros(20), np.linspace(1.0, 3.0, 40)])
     basis, A = hermitian(rng, values, np.float64)

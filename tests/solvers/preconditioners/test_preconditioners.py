@@ -494,6 +494,14 @@ def test_scales_of_factors_that_cancel(rng, exponent, local):
     np.testing.assert_allclose(times_power_of_two(whole, exponent), expected, rtol=1e-9)
 
 
+def test_scales_of_factors_that_cancel_to_one(rng):
+    A, B = (np.eye(3) + 0.1 * rng.random((3, 3)) for _ in range(2))
+    op = bk.KroneckerProduct(2.0**300 * A, 2.0**-300 * A) + bk.KroneckerProduct(B, B)
+    M = CombinationPreconditioner(op)
+    plain = CombinationPreconditioner(bk.KroneckerProduct(A, A) + bk.KroneckerProduct(B, B))
+    np.testing.assert_allclose(as_matrix(M), as_matrix(plain), rtol=1e-9)
+
+
 def test_vectors_of_another_length_are_refused():
     M = CombinationPreconditioner(make("diffusion-2d", level=3, degree=1).operator, 0.1)
     for shape in ((79,), (85,), (80, 2)):
