@@ -1,8 +1,8 @@
 """Products with Kronecker-sparse matrices on one device.
 
-An operator keeps its values as kernels read them. A copy in each call, as functions make, takes 3 %
-more in the mean of 96 cells (H100, docs/results/gpu.md), but 28 % more for (1, 768, 192, 2) and
-22 % for (1, 256, 1024, 4) in float16.
+An operator keeps its values as kernels read them. A copy in each call, as functions make, takes 2 %
+more in the mean of 168 cells (H200, docs/results/gpu.md), but 33 % more for (1, 768, 192, 2) and
+24 % for (1, 256, 1024, 4) in float16.
 """
 
 from __future__ import annotations
