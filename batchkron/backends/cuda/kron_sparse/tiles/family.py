@@ -46,6 +46,7 @@ _COLUMNS_APART = 1.2
 _FRAGMENTS_OF_MANY = 1.75
 _LANES_DOWN = 8  # of a warp on ordinary cores, along rows k in kAlong
 _HALF_SLOWER = 1.25  # time that kernels of 16 bits take by these counts; of 200 on an H200
+_KEPT_FLOAT64 = 1.05  # the same of kernels in float64 that keep values, in kRows
 _MANY = 8  # neighbouring j of a word
 
 
@@ -161,6 +162,9 @@ def _work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> SimpleNam
     apart = group and shape.d != cut.atom
     writes_more = max(1, SECTOR // (cut.atom * size)) if apart else 1
     y_bytes = shape.columns * shape.a * shape.b * shape.d * size * writes_more
+    slower = 1 + 1 / cut.pack if group else _HALF_SLOWER
+    if size > 2:
+        slower = _KEPT_FLOAT64 if cut.kept and layout == "kRows" and size == 8 else 1.0
     return SimpleNamespace(
         # tiles that a place computes one after another, and those of a multiprocessor, which are
         # counted as more where it has few warps
@@ -179,7 +183,7 @@ def _work(shape: SparseShape, cut: SparseCut, device: DeviceLimits) -> SimpleNam
         cached=x_bytes + value_bytes + y_bytes,
         moved=shape.bytes + _completed(shape, cut) + _beside(shape, cut),
         # kernels of 16 bits take longer, with copies of single numbers much
-        slower=1.0 if size > 2 else 1 + 1 / cut.pack if group else _HALF_SLOWER,
+        slower=slower,
     )
 
 
