@@ -178,14 +178,14 @@ def _sides(
 
 def _kron_gradients(call: _Call) -> _Plan:
     """Of one system, all by kernels: see `batchkron.jax.kron_primitives`."""
-    from batchkron.backends.cuda.interface.device import ProductLayout, gradients_plan
+    from batchkron.backends.cuda.interface.device import gradients_plan
 
     (dtype, (_, outer, _, inner)), _, *factors = call.operands
     rows, columns, strides = _sides(factors, call.transpose)
-    layout = ProductLayout(dtype, outer, inner, rows, columns, tuple(strides))
+    spec = KronSpec(rows, columns, outer, inner, dtype)
     needed = tuple(k + 1 in call.wanted for k in range(len(factors)))
     with_x = 0 in call.wanted
-    plan = gradients_plan(layout, needed, with_x, call.transpose, call.device)
+    plan = gradients_plan(spec, tuple(strides), needed, with_x, call.transpose, call.device)
     ((sequence, _),) = plan.parts
     results = [_Source(_FIRST_RESULT - n) for n in range(len(call.wanted))]
     of_x = results.pop(0) if with_x else _Source(_NONE)

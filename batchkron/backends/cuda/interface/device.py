@@ -5,7 +5,6 @@ from batchkron.backends.cuda.exchange.nccl import NcclRanks
 from batchkron.backends.cuda.exchange.peers import can_store, share_memory
 from batchkron.backends.cuda.gram.gradients import gradients_plan
 from batchkron.backends.cuda.gram.plan import GramPlan
-from batchkron.backends.cuda.gram.rows import ProductLayout
 from batchkron.backends.cuda.kron.function_calls import addressed_multiply
 from batchkron.backends.cuda.kron.plan import PreparedMultiply, kron_program
 from batchkron.backends.cuda.kron_sparse.chain_plan import (
@@ -33,7 +32,6 @@ __all__ = [
     "NcclRanks",
     "Place",
     "PreparedMultiply",
-    "ProductLayout",
     "addressed_multiply",
     "can_store",
     "chain_gradients",
