@@ -152,12 +152,12 @@ def _on_device(
             if sequence is not None:
                 sequence(stream, addresses, b"")
             if contraction is not None:
-                outer, rows, columns, inner = contraction.shape
+                mode, u, v, (outer, rows, columns, inner) = contraction
                 first, second = (
                     _at(place, (outer, size, inner), x, gradient, memory)
-                    for place, size in ((contraction.left, rows), (contraction.right, columns))
+                    for place, size in ((u, rows), (v, columns))
                 )
-                _contract(first, second, found[contraction.mode])
+                _contract(first, second, found[mode])
 
     launched(x, run)
     if left and x.is_complex():

@@ -50,14 +50,14 @@ def run(plan, x, gradient, factors, needed, with_x, turned):
         if sequence is not None:
             sequence(0, addresses, b"")
         if contraction is not None:
-            outer, rows, columns, inner = contraction.shape
+            mode, *places, (outer, rows, columns, inner) = contraction
             before, after = (
                 given[place.number].get().reshape(-1)[place.offset // dtype.itemsize :]
-                for place in (contraction.left, contraction.right)
+                for place in places
             )
             left = before[: outer * rows * inner].reshape(outer, rows, inner)
             right = after[: outer * columns * inner].reshape(outer, columns, inner)
-            found[contraction.mode].host[...] = np.einsum("lpr,lqr->pq", left.conj(), right)
+            found[mode].host[...] = np.einsum("lpr,lqr->pq", left.conj(), right)
     return of_x, found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from batchkron.backends.cuda.gram.plan import GramPlan
@@ -25,19 +24,13 @@ _FIRST_FACTOR = 5
 Address = TypeVar("Address")
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
-    """Sums over all modes but one that the caller computes: those of large factors.
+Contraction = tuple[int, Place, Place, tuple[int, int, int, int]]
+"""Sums over all modes but one that the caller computes: those of large factors.
 
-    sums[p, q] = Σ conj(u[l, p, r]) v[l, q, r], the result for the factor of ``mode``.
-    """
-
-    mode: int
-    # left, right: of u (outer, rows, inner) and v (outer, columns, inner): number 0 is the
-    # product's x, 1 the gradient, 2 the kept memory
-    left: Place
-    right: Place
-    shape: tuple[int, int, int, int]  # (outer, rows, columns, inner)
+The mode; where u (outer, rows, inner) and v (outer, columns, inner) begin: number 0 is the
+product's x, 1 the gradient, 2 the kept memory; and (outer, rows, columns, inner).
+sums[p, q] = Σ conj(u[l, p, r]) v[l, q, r] is the result for the factor of the mode.
+"""
 
 
 class GradientsPlan:
@@ -171,7 +164,7 @@ class GradientsPlan:
             left, right, rows, columns = after, before, columns, rows
         shape = outer, rows, columns, inner
         if max(rows, columns) > MAX_OF_KERNEL:
-            self._end_part(Contraction(k, left, right, shape))
+            self._end_part((k, left, right, shape))
             return
         plan = GramPlan(shape, self._product.dtype, self._device)
         self.scratch = max(self.scratch, plan.workspace)
