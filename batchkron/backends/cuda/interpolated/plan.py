@@ -181,7 +181,8 @@ class _WindowsPlan:
         self._sizes, self._dtype = windows.sizes, windows.weights.dtype
         self._count = len(windows.places)
         limits = device_limits(self._device)
-        self._bounds = segment_bounds(self._sizes, self._count, limits)
+        bounds = segment_bounds(self._sizes, self._count, limits)
+        self._points, self._segments, self._spans = bounds
         self._by_segments = self._at_once(1) > 0
         arrays = self._stored(windows)
         self._names = tuple(arrays)
@@ -190,7 +191,7 @@ class _WindowsPlan:
         self._launches: BoundedCache[tuple[str, int, int, tuple[int, ...]], Launch] = BoundedCache()
 
     def _at_once(self, vectors: int) -> int:
-        return vectors_at_once(self._sizes, self._bounds, vectors, self._dtype.itemsize)
+        return vectors_at_once(self._sizes, self._spans, vectors, self._dtype.itemsize)
 
     def _stored(self, windows: Windows) -> dict[str, Array]:
         """Return the arrays that kernels read, by their names.
@@ -202,7 +203,7 @@ class _WindowsPlan:
         if not self._transposed:
             return arrays
         if self._by_segments:
-            segments = segments_of(windows, self._bounds)
+            segments = segments_of(windows, self._points, self._segments)
             self._deepest = deepest_of(segments[2])
             return arrays | dict(zip(("entries", "segments", "covers"), segments, strict=True))
         starts = bin_starts(windows)
@@ -223,7 +224,7 @@ class _WindowsPlan:
             arguments = sized_arguments(self._dtype, self._sizes, cell_step, point_step, count)
             for name, array in zip(self._names, self._arrays, strict=True):
                 arguments[name] = array.data.ptr
-            arguments["segment_count"] = self._bounds.segments
+            arguments["segment_count"] = self._segments
             arguments["vectors"][0, : len(apart)] = apart
             blocks = blocks_for(threads, device_limits(self._device))
             if kind == "segments":  # they take different times: no thread has two
@@ -242,7 +243,7 @@ class _WindowsPlan:
             return interpolation_program(kind, *of_kernel), threads, "accumulate"
         if kind == "segments":
             by = segment_cut(modes, vectors, self._dtype.itemsize)
-            threads = self._bounds.segments * segment_lanes(modes, vectors, by[0])
+            threads = self._segments * segment_lanes(modes, vectors, by[0])
             return interpolation_program(kind, *of_kernel, *by), threads, ""
         if kind == "cells":
             of = cell_cut(sizes, vectors, self._deepest, limits)
@@ -260,7 +261,7 @@ class _WindowsPlan:
         total = len(vectors.places)
         count = self._at_once(total)
         leads = WEIGHTS ** (len(self._sizes) - 1)
-        size = count * leads * self._bounds.spans * self._dtype.itemsize
+        size = count * leads * self._spans * self._dtype.itemsize
         partial = self._workspaces.pointer(size)
         for first in range(0, total, count):
             for kind in ("segments", "cells"):
