@@ -32,9 +32,9 @@ _MAX_SPANS = 1 << 31  # cells of all spans have 32 bits
 def segment_bounds(
     sizes: tuple[int, ...], count: int, device: DeviceLimits
 ) -> tuple[int, int, int]:
-    """Return how many segments any ``count`` points of a grid may need, and cells of their spans.
+    """Return points of a segment at least, where a row has so many, and two upper bounds.
 
-    Before these stands the least number of points of a segment, where a row has so many.
+    They are how many segments any ``count`` points of a grid need, and cells of all their spans.
     A row of q points has at most 1 + q / points segments, and spans of at most its own length and 7
     cells for each segment: the rest of the last window, and 3 to fill a group of four.
     """
