@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -48,40 +47,32 @@ from batchkron.spec.kron_sparse import Pattern
 _MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
 
 
-@dataclass(frozen=True, slots=True)
 class PreparedProduct:
     """What is launched for a product, and how it finds the values stored.
 
-    ``takes_scalars``: whether it may scale and accumulate. ``also``: how the values are stored for
-    the product of such vectors that scales or accumulates, if this one does not, or the other way
+    ``plain``: for y = A x, which takes no scalars. ``also``: how the values are stored for the
+    product of such vectors that scales or accumulates, if this one does not, or the other way
     round. ``workspace``: bytes that the launches need.
     """
 
-    launch: DeviceCall | LaunchSequence
-    takes_scalars: bool
-    stored: Stored
-    also: Stored
-    workspace: int
+    def __init__(self, shape: SparseShape, device: int, plain: bool) -> None:
+        limits = device_limits(device)
+        way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
+        self.stored, self.also, self.workspace = stored_of(way), stored_of(other), workspace_of(way)
+        self._takes_scalars = not isinstance(way, tuple)
+        self._launch: DeviceCall | LaunchSequence
+        if isinstance(way, tuple):
+            self._launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
+        else:
+            self._launch = _direct(way, device)
 
     def start(self, stream: int, addresses: tuple[int, int, int, int], scalars: bytes) -> None:
         """Launch, with the addresses of x, y, the values and the workspace."""
         taken = addresses if self.workspace else addresses[:3]
-        self.launch(stream, taken, scalars if self.takes_scalars else b"")
+        self._launch(stream, taken, scalars if self._takes_scalars else b"")
 
 
-@forgotten
-@lru_cache(maxsize=1024)
-def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedProduct:
-    """Return what is launched for a product; ``plain``: for y = A x, which takes no scalars."""
-    limits = device_limits(device)
-    way, other = (fastest_way(shape, limits, plain=one) for one in (plain, not plain))
-    launch: DeviceCall | LaunchSequence
-    if isinstance(way, tuple):
-        launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
-    else:
-        launch = _direct(way, device)
-    how = not isinstance(way, tuple), stored_of(way), stored_of(other), workspace_of(way)
-    return PreparedProduct(launch, *how)
+prepared_product = forgotten(lru_cache(maxsize=1024)(PreparedProduct))
 
 
 def product_steps(
