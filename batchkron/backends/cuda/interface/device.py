@@ -9,7 +9,6 @@ from batchkron.backends.cuda.kron.function_calls import addressed_multiply
 from batchkron.backends.cuda.kron.plan import PreparedMultiply, kron_program
 from batchkron.backends.cuda.kron_sparse.chain_plan import (
     ChainLayout,
-    FactorLayout,
     chain_gradients,
     chain_product,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "BlockCopies",
     "ChainLayout",
     "Ending",
-    "FactorLayout",
     "GramPlan",
     "LaunchSequence",
     "NcclRanks",
