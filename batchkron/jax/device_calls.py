@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import jax
@@ -37,20 +36,11 @@ class _Source(NamedTuple):
 
 _WORKSPACE, _NONE, _FIRST_RESULT = -1, -2, -3  # result n has the number _FIRST_RESULT - n
 _Operand = tuple[np.dtype[Any], tuple[int, ...]]
-
+# What is planned: transpose, wanted and device, as `planned` says, and the operands.
+_Call = tuple[bool, tuple[int, ...], int, tuple[_Operand, ...]]
 
 # Of a call: the sequence, bytes of workspace, systems, and of what each of its addresses is.
 _Plan: TypeAlias = "tuple[LaunchSequence, int, int, Sequence[_Source]]"
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What is planned: parameters of a function, and the dtypes and shapes of its operands."""
-
-    transpose: bool
-    wanted: tuple[int, ...]
-    device: int
-    operands: tuple[_Operand, ...]
 
 
 _times_forgotten = itertools.count(1)
@@ -91,7 +81,7 @@ def planned(
     of the device with the driver's functions that make it current.
     """
     given = tuple((np.dtype(dtype), shape) for dtype, shape in operands)
-    call = _Call(transpose, tuple(map(int, wanted.split())), device, given)
+    call = transpose, tuple(map(int, wanted.split())), device, given
     return _kept(name, call, plans) if plans else _planned(name, call)
 
 
@@ -99,7 +89,8 @@ def _planned(name: str, call: _Call) -> tuple[Any, ...]:
     from batchkron.backends.cuda.interface.device import driver_context
 
     cupy: Any = backend_on("cuda").array_module
-    with cupy.cuda.Device(call.device):
+    _, _, device, _ = call
+    with cupy.cuda.Device(device):
         return *_PLANS[name](call), driver_context()
 
 
@@ -149,11 +140,11 @@ def _devices_here() -> list[int]:
 def _kron_matmul(call: _Call) -> _Plan:
     from batchkron.backends.cuda.interface.device import PreparedMultiply, kron_program
 
-    (dtype, (systems, outer, _, inner)), *factors = call.operands
-    rows, columns, strides = _sides(factors, call.transpose)
+    transpose, _, device, ((dtype, (systems, outer, _, inner)), *factors) = call
+    rows, columns, strides = _sides(factors, transpose)
     spec = KronSpec(rows, columns, outer, inner, dtype)
     turned = [(across, along) for along, across in strides]
-    prepared = PreparedMultiply(kron_program(spec, call.device), turned, call.device)
+    prepared = PreparedMultiply(kron_program(spec, device), turned, device)
     vectors = outer * inner * dtype.itemsize
     sources = [
         _Source(0, vectors * math.prod(rows)),
@@ -178,16 +169,16 @@ def _sides(
 
 def _kron_gradients(call: _Call) -> _Plan:
     """Of one system, all by kernels: see `batchkron.jax.kron_primitives`."""
-    from batchkron.backends.cuda.interface.device import ProductLayout, gradients_plan
+    from batchkron.backends.cuda.interface.device import gradients_plan
 
-    (dtype, (_, outer, _, inner)), _, *factors = call.operands
-    rows, columns, strides = _sides(factors, call.transpose)
-    layout = ProductLayout(dtype, outer, inner, rows, columns, tuple(strides))
-    needed = tuple(k + 1 in call.wanted for k in range(len(factors)))
-    with_x = 0 in call.wanted
-    plan = gradients_plan(layout, needed, with_x, call.transpose, call.device)
+    transpose, wanted, device, ((dtype, (_, outer, _, inner)), _, *factors) = call
+    rows, columns, strides = _sides(factors, transpose)
+    spec = KronSpec(rows, columns, outer, inner, dtype)
+    needed = tuple(k + 1 in wanted for k in range(len(factors)))
+    with_x = 0 in wanted
+    plan = gradients_plan(spec, tuple(strides), needed, with_x, transpose, device)
     ((sequence, _),) = plan.parts
-    results = [_Source(_FIRST_RESULT - n) for n in range(len(call.wanted))]
+    results = [_Source(_FIRST_RESULT - n) for n in range(len(wanted))]
     of_x = results.pop(0) if with_x else _Source(_NONE)
     given = [_Source(k + 2) for k in range(len(factors))]
     memory = _Source(_WORKSPACE), _Source(_WORKSPACE, offset=plan.kept)
@@ -198,8 +189,8 @@ def _kron_gradients(call: _Call) -> _Plan:
 def _mode_gram(call: _Call) -> _Plan:
     from batchkron.backends.cuda.interface.device import GramPlan
 
-    (dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _)) = call.operands
-    plan = GramPlan((outer, rows, columns, inner), dtype, call.device)
+    _, _, device, ((dtype, (systems, outer, rows, inner)), (_, (_, _, columns, _))) = call
+    plan = GramPlan((outer, rows, columns, inner), dtype, device)
     pairs = outer * inner * dtype.itemsize
     sources = [
         _Source(0, pairs * rows),

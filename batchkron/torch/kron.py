@@ -13,6 +13,7 @@ from batchkron.array_kinds import dtype_in_numpy
 from batchkron.backends.cpu.gradients import by_one_call
 from batchkron.backends.cpu.native import kron_gradients
 from batchkron.spec.identities import IdentityFactor, runs_between_identities
+from batchkron.spec.kron import KronSpec
 from batchkron.torch.multilinear import Multilinear
 from batchkron.torch.products import computed, launched, multiply
 from batchkron.torch.registration import register
@@ -116,7 +117,7 @@ def _on_device(
     with_x: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:
     """Return the gradients by a plan for these layouts: most launches are one call from Python."""
-    from batchkron.backends.cuda.interface.device import ProductLayout, gradients_plan
+    from batchkron.backends.cuda.interface.device import gradients_plan
 
     factors = [computed(factor) for factor in arguments]
     conjugates = factors
@@ -132,8 +133,8 @@ def _on_device(
     else:
         rows, columns = zip(*shapes, strict=True)
         oriented, outer, inner = tuple(strides), math.prod(x.shape[:-1]), 1
-    layout = ProductLayout(dtype_in_numpy(x), outer, inner, rows, columns, oriented)
-    plan = gradients_plan(layout, tuple(needed), with_x, left, x.get_device())
+    spec = KronSpec(rows, columns, outer, inner, dtype_in_numpy(x))
+    plan = gradients_plan(spec, oriented, tuple(needed), with_x, left, x.get_device())
     of_x = x.new_empty(x.shape) if with_x else None
     found = {k: x.new_empty(shape) for k, shape in enumerate(shapes) if needed[k]}
     memory = x.new_empty((plan.kept + plan.scratch) // x.itemsize)
@@ -151,12 +152,12 @@ def _on_device(
             if sequence is not None:
                 sequence(stream, addresses, b"")
             if contraction is not None:
-                outer, rows, columns, inner = contraction.shape
+                mode, u, v, (outer, rows, columns, inner) = contraction
                 first, second = (
                     _at(place, (outer, size, inner), x, gradient, memory)
-                    for place, size in ((contraction.left, rows), (contraction.right, columns))
+                    for place, size in ((u, rows), (v, columns))
                 )
-                _contract(first, second, found[contraction.mode])
+                _contract(first, second, found[mode])
 
     launched(x, run)
     if left and x.is_complex():

@@ -164,9 +164,9 @@ def _write_product(x: Tensor, values: Tensor, last: bool, out: Tensor) -> None:
 
 def _layout(x: Tensor, chain: Sequence[Tensor], last: bool, count: int) -> ChainLayout:
     """Return the layout of vectors x and of values, as plans need to know them."""
-    from batchkron.backends.cuda.interface.device import ChainLayout, FactorLayout
+    from batchkron.backends.cuda.interface.device import ChainLayout
 
-    factors = [FactorLayout(v.shape, v.stride(), v.data_ptr() % _WORD) for v in chain]
+    factors = [(v.shape, v.stride(), v.data_ptr() % _WORD) for v in chain]
     odd = x.data_ptr() | _WORD
     return ChainLayout(_NAMES[x.dtype], tuple(factors), count, last, odd & -odd)
 

@@ -20,7 +20,7 @@ from batchkron.backends.cuda.diagonal.kernel import diagonal_program
 from batchkron.backends.cuda.explicit.kernel import DeviceMatrix, ProductShape
 from batchkron.backends.cuda.formula.kernel import formula_program
 from batchkron.backends.cuda.gram.registers import registers_kernel
-from batchkron.backends.cuda.gram.rows import GradientsWork, ProductLayout, rows_kernel
+from batchkron.backends.cuda.gram.rows import rows_kernel
 from batchkron.backends.cuda.gram.tiles import tiles_kernel
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import first_kernel
@@ -36,6 +36,7 @@ from batchkron.backends.cuda.steps import plan_order, plan_steps
 from batchkron.backends.cuda.vector_sum.kernel import MAX_VECTORS, vector_sum_program
 from batchkron.backends.krylov_arguments import Stage
 from batchkron.problems.statement.formula import Formula
+from batchkron.spec.kron import KronSpec
 
 KRYLOV = [  # passes that one call of `krylov_kernels` takes, in their order
     ("StartExtent", "StartNorms"),
@@ -312,8 +313,8 @@ def row_gradients_kernels(dtype, limits):
     """The kernels of all gradients of a product of small factors, planned."""
     for sizes in (3,) * 7, (2,) * 9, (8,) * 4, (3, 5, 4, 6), (4,) * 6, (16, 16), (10,) * 3:
         strides = tuple((n, 1) for n in sizes)
-        layout = ProductLayout(dtype, 100, 1, sizes, sizes, strides)
-        rows = rows_kernel(GradientsWork(layout, (True,) * len(sizes), True, False), limits)
+        spec = KronSpec(sizes, sizes, 100, 1, dtype)
+        rows = rows_kernel((spec, strides, (True,) * len(sizes), True, False), limits)
         if rows is not None:
             yield rows
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from batchkron.backends.cuda.segmented.edges import EdgeList, SegmentMode, edge_table
+from batchkron.backends.cuda.segmented.edges import SegmentMode, edge_list, edge_table
 
 
 def block_modes(sizes):
@@ -19,4 +19,4 @@ def table_of(counts):
     """A table of nodes with so many edges each, all of one mode."""
     starts = np.concatenate([[0], np.cumsum(counts)])
     none = np.zeros(starts[-1], np.int64)
-    return edge_table([(0, len(counts))], [EdgeList(0, 0, starts, none, none)], 1)
+    return edge_table([(0, len(counts))], [edge_list(0, 0, starts, none, none)], 1)

@@ -92,8 +92,7 @@ def compile_kernel(program, capability):
     name, code = compile_program(
         program.source, device_sources(), program.expression, compile_options(capability)
     )
-    found = resources(code)
-    return Kernel(program.header, name, found.registers, found.stack)
+    return Kernel(program.header, name, *resources(code))
 
 
 @cache

@@ -50,7 +50,8 @@ def warmup(
         method = default_method(content, stepper)
         with usage_errors((ValueError,)):
             take_warm_up_step(content, method)
-    lost = sum(not is_kept(key) for key in kernels.compiled)
+    compiled = [key for key, is_new in kernels.items() if is_new]
+    lost = sum(not is_kept(key) for key in compiled)
     if lost:
         raise CommandError(
             f"{plural(lost, 'kernel')} could not be kept in {folder}; see whether there is room.",
@@ -59,8 +60,8 @@ def warmup(
     rows = [
         ("problem", f"{content.name}, {describe_size(content)}"),
         ("stepper", method),
-        ("compiled", plural(len(kernels.compiled), "kernel")),
-        ("in the cache", f"{plural(len(kernels.found), 'kernel')} already"),
+        ("compiled", plural(len(compiled), "kernel")),
+        ("in the cache", f"{plural(len(kernels) - len(compiled), 'kernel')} already"),
         ("cache", str(folder)),
     ]
     click.echo(printable(table(rows)))

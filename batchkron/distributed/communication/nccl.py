@@ -99,7 +99,7 @@ class NcclCommunicator(Communicator):
         if not self.overlaps:
             self._ranks.exchange(*given)
             return Pending(lambda: None)  # what follows on the stream comes after it
-        return self._event(self._ranks.exchange_aside(*given))
+        return self._event(self._ranks.aside(lambda: self._ranks.exchange(*given)))
 
     def _event(self, event: Any) -> Pending:
         """Return work on a stream of its own, for which the current stream waits, not the host."""

@@ -5,6 +5,8 @@ import pytest
 from dense_oracle import random_array
 from gradient_oracle import factor_gradient, vector_gradient
 
+from batchkron.spec.kron import KronSpec
+
 pytestmark = pytest.mark.gpu
 
 PROBLEMS = [  # rows of x, and factors
@@ -26,14 +28,13 @@ PROBLEMS = [  # rows of x, and factors
 def gradients(cupy):
     """Makes the plan of a product, and a function of arrays that runs it."""
     from batchkron.backends.cuda.gram.gradients import GradientsPlan
-    from batchkron.backends.cuda.gram.rows import ProductLayout
     from batchkron.backends.cuda.runtime.device import ready_stream
 
     def planned(count, factors, needed, with_x, turned):
         rows, columns = zip(*(A.shape for A in factors), strict=True)
         strides = tuple(tuple(n // A.itemsize for n in A.strides) for A in factors)
-        layout = ProductLayout(factors[0].dtype, count, 1, rows, columns, strides)
-        plan = GradientsPlan(layout, needed, with_x, turned, 0)
+        spec = KronSpec(rows, columns, count, 1, factors[0].dtype)
+        plan = GradientsPlan(spec, strides, needed, with_x, turned, 0)
         ((sequence, _),) = plan.parts
         assert plan.kept == 0, "not by one kernel"
 

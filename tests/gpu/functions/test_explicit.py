@@ -219,8 +219,8 @@ def test_chains_are_exact(cupy, poisoned_on_device, rng, dtype, shapes):
 def test_chains_round_as_products_of_two_do(cupy, rng, dtype, shapes):
     host, factors = factors_of(cupy, rng, shapes, dtype)
     known = list(host)
-    for step in explicit_steps(shapes, np.dtype(dtype).itemsize)[0]:
-        known.append(np.kron(known[step.left], known[step.right]))
+    for left, right in explicit_steps(shapes, np.dtype(dtype).itemsize)[0]:
+        known.append(np.kron(known[left], known[right]))
     np.testing.assert_array_equal(bk.kron(*factors).get(), known[-1])
     backwards = [factor[::-1, ::-1] for factor in factors]
     np.testing.assert_array_equal(bk.kron(*backwards).get(), known[-1][::-1, ::-1])

@@ -7,8 +7,8 @@ from kernel_parts.values import check, random_array
 
 from batchkron.backends.cuda.gram.gradients import GradientsPlan
 from batchkron.backends.cuda.gram.plan import GramPlan
-from batchkron.backends.cuda.gram.rows import ProductLayout
 from batchkron.backends.cuda.runtime import device
+from batchkron.spec.kron import KronSpec
 
 
 def gram(rng, dtype, small):
@@ -33,8 +33,8 @@ def gradients(rng, dtype, small):
         factors = [random_array(rng, shape, dtype) for shape in shapes]
         rows, columns = zip(*shapes, strict=True)
         strides = tuple((n, 1) for n in columns)
-        layout = ProductLayout(np.dtype(dtype), count, 1, rows, columns, strides)
-        plan = GradientsPlan(layout, (True,) * len(shapes), True, False, 0)
+        spec = KronSpec(rows, columns, count, 1, np.dtype(dtype))
+        plan = GradientsPlan(spec, strides, (True,) * len(shapes), True, False, 0)
         x, G = (random_array(rng, (count, *sides), dtype) for sides in (rows, columns))
         given = [cupy.asarray(one) for one in (x, G, *factors)]
         of_x, *found = (cupy.empty_like(one) for one in (given[0], *given[2:]))

@@ -82,7 +82,7 @@ def test_interpolation_and_its_transpose(
 ):
     if way != "segments":
         device = segments.DeviceLimits(0, cupy.cuda.Device().attributes["MultiProcessorCount"])
-        one = segments.segment_bounds(sizes, count, device).spans * 4 ** (len(sizes) - 1) * 8
+        one = segments.segment_bounds(sizes, count, device)[2] * 4 ** (len(sizes) - 1) * 8
         monkeypatch.setattr(segments, "_MAX_PARTIAL", 4 * one if way == "some vectors" else -1)
     for dtype in ("float32", "float64"):
         points, grid, _ = problem(rng, sizes, dtype, count=count)

@@ -4,7 +4,8 @@ import cupy
 import numpy as np
 from dense_oracle import DTYPES, random_array, sizes
 
-from batchkron.backends.cuda.gram.gradients import ProductLayout, gradients_plan
+from batchkron.backends.cuda.gram.gradients import gradients_plan
+from batchkron.spec.kron import KronSpec
 from fake_device_checks.common import close
 
 SHAPES = [[(3, 4)], [(2, 3), (4, 2)], [(5, 5)] * 3, [(2, 1), (1, 3), (3, 2), (2, 2)]]
@@ -49,14 +50,14 @@ def run(plan, x, gradient, factors, needed, with_x, turned):
         if sequence is not None:
             sequence(0, addresses, b"")
         if contraction is not None:
-            outer, rows, columns, inner = contraction.shape
+            mode, *places, (outer, rows, columns, inner) = contraction
             before, after = (
                 given[place.number].get().reshape(-1)[place.offset // dtype.itemsize :]
-                for place in (contraction.left, contraction.right)
+                for place in places
             )
             left = before[: outer * rows * inner].reshape(outer, rows, inner)
             right = after[: outer * columns * inner].reshape(outer, columns, inner)
-            found[contraction.mode].host[...] = np.einsum("lpr,lqr->pq", left.conj(), right)
+            found[mode].host[...] = np.einsum("lpr,lqr->pq", left.conj(), right)
     return of_x, found
 
 
@@ -65,19 +66,14 @@ def problem(rng, shapes, outer, inner, dtype):
     factors = [random_array(rng, shape, dtype) for shape in shapes]
     x = random_array(rng, (outer, rows, inner), dtype)
     gradient = random_array(rng, (outer, columns, inner), dtype)
-    layout = ProductLayout(
-        np.dtype(dtype),
-        outer,
-        inner,
-        *(tuple(side) for side in zip(*shapes, strict=True)),
-        tuple((shape[1], 1) for shape in shapes),
-    )
+    spec = KronSpec(*zip(*shapes, strict=True), outer, inner, np.dtype(dtype))
+    layout = spec, tuple((shape[1], 1) for shape in shapes)
     return layout, factors, x, gradient
 
 
 def check(rng, shapes, outer, inner, dtype, needed, with_x, turned):
     layout, factors, x, gradient = problem(rng, shapes, outer, inner, dtype)
-    plan = gradients_plan(layout, needed, with_x, turned, 0)
+    plan = gradients_plan(*layout, needed, with_x, turned, 0)
     given = [cupy.asarray(one) for one in (x, gradient)]
     of_x, found = run(
         plan, *given, [cupy.asarray(factor) for factor in factors], needed, with_x, turned
@@ -109,13 +105,13 @@ def known_layouts():
     """A layout is planned once; other strides, sizes and wishes are not mixed up."""
     rng, plans = np.random.default_rng(2), []
     layout, factors, x, gradient = problem(rng, [(3, 3), (3, 3)], 3, 1, "float64")
-    across = ProductLayout(layout.dtype, 3, 1, (3, 3), (3, 3), ((1, 3), (3, 1)))
+    across = layout[0], ((1, 3), (3, 1))
     turned_first = [np.asfortranarray(factors[0]), factors[1]]
     wishes = [((True, True), True), ((True, False), True), ((True, True), False)]
     for _ in range(2):
         for which, host in ((layout, factors), (across, turned_first)):
             for needed, with_x in wishes:
-                plan = gradients_plan(which, needed, with_x, False, 0)
+                plan = gradients_plan(*which, needed, with_x, False, 0)
                 plans.append(plan)
                 arrays = [cupy.asarray(one) for one in host]
                 given = [cupy.asarray(one) for one in (x, gradient)]

@@ -173,10 +173,10 @@ def interpolated_with_less_memory(rng):
     points, grid, _ = interpolated_problem(rng, (5, 6), "float64")
     host, x = bk.Interpolation(points, grid), rng.standard_normal((23, 8))
     known = segments._MAX_PARTIAL
-    bounds = segments.segment_bounds((5, 6), 23, segments.DeviceLimits(0, 132))
+    *_, spans = segments.segment_bounds((5, 6), 23, segments.DeviceLimits(0, 132))
     kinds = {}
     for vectors in (8, 2, 0):
-        segments._MAX_PARTIAL = vectors * bounds.spans * 4 * 8
+        segments._MAX_PARTIAL = vectors * spans * 4 * 8
         W = bk.Interpolation(points, grid).to("cuda")
         before = len(DEVICE.launches)
         close(W.T.matmat(cupy.asarray(x)), host.T.matmat(x))

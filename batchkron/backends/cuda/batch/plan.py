@@ -138,7 +138,7 @@ class BatchPlan(LinearPlan):
         """Pass the addresses of pools and weights to the kernels."""
         pools = [self._pools[mode] for mode in self._order]
         factors = [
-            (pool.data.ptr, _system_stride(pool), pool.shape[2], 1, step.K)
+            (pool.data.ptr, math.prod(pool.shape[1:]) * (len(pool) > 1), pool.shape[2], 1, step.K)
             for pool, step in zip(pools, self._general.shape.steps, strict=True)
         ]
         for one in filter(None, (self._general, self._single)):
@@ -263,12 +263,6 @@ def _padded(pool: Array, systems: int) -> Array:
     columns = pool.swapaxes(2, 3).reshape(len(pool), count, outputs * inputs)
     padded[:, :, : outputs * inputs] = columns
     return padded
-
-
-def _system_stride(pool: DeviceArray) -> int:
-    """Return the elements from one system's pool to the next one's, 0 if all share one."""
-    systems, count, pitch = pool.shape
-    return count * pitch if systems > 1 else 0
 
 
 def batch_plan(spec: BatchSpec) -> BatchPlan:

@@ -56,26 +56,9 @@ class Copies:
         return _TILE_EDGE * (_TILE_EDGE + 1) * self.word if self.turned else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Rectangle:
-    """A copy of four axes, the last of which is contiguous; strides in bytes."""
-
-    to: int
-    source: int
-    sizes: tuple[int, ...]
-    to_strides: tuple[int, ...]
-    source_strides: tuple[int, ...]
-
-    def word(self) -> int:
-        """Return the largest word of which all is a multiple."""
-        run = self.sizes[3] * self.to_strides[3]
-        numbers = self.to, self.source, run, *self.to_strides[:3], *self.source_strides[:3]
-        return next(word for word in (16, 8, 4) if not any(n % word for n in numbers))
-
-    def is_turned(self, word: int) -> bool:
-        """Whether axes 1 and 2 are contiguous, one in the source and the other in the target."""
-        one = self.sizes[3] * self.to_strides[3] == word
-        return one and self.source_strides[1] == word == self.to_strides[2]
+_Rectangle = tuple[int, int, list[int], list[int], list[int]]
+"""A copy of four axes, the last of which is contiguous: the addresses of target and source, the
+sizes, and the strides of both in bytes."""
 
 
 def copies_of(pairs: Sequence[tuple[Array, Array]]) -> list[Copies]:
@@ -86,10 +69,17 @@ def copies_of(pairs: Sequence[tuple[Array, Array]]) -> list[Copies]:
     """
     groups: dict[tuple[int, bool], list[_Rectangle]] = {}
     for target, source in pairs:
-        if target.size:
-            for each in _cut(_rectangle(target, source)):
-                word = each.word()
-                groups.setdefault((word, each.is_turned(word)), []).append(each)
+        if not target.size:
+            continue
+        for to, begin, sizes, *strides in _cut(_rectangle(target, source)):
+            run, (to_strides, from_strides) = sizes[3] * target.itemsize, strides
+            numbers = to, begin, run, *to_strides[:3], *from_strides[:3]
+            word = next(word for word in (16, 8, 4) if not any(n % word for n in numbers))
+            # whether axes 1 and 2 are contiguous, one in the source and the other in the target
+            turned = run == word == from_strides[1] == to_strides[2]
+            to_strides, from_strides = ([n // word for n in each[:3]] for each in strides)
+            found = to, begin, [*sizes[:3], run // word], to_strides, from_strides
+            groups.setdefault((word, turned), []).append(found)
     return [
         _launch(word, turned, found[begin : begin + MAX_RECTANGLES])
         for (word, turned), found in groups.items()
@@ -116,7 +106,7 @@ def _rectangle(target: Array, source: Array) -> _Rectangle:
         for each in (sizes, to, given):
             each[1], each[2] = each[2], each[1]
     first, second = (int(array.__array_interface__["data"][0]) for array in (target, source))
-    return _Rectangle(first, second, tuple(sizes), tuple(to), tuple(given))
+    return first, second, sizes, to, given
 
 
 def _runs_along_b(target: Array, source: Array) -> bool:
@@ -129,30 +119,27 @@ def _runs_along_b(target: Array, source: Array) -> bool:
 
 def _cut(whole: _Rectangle) -> Iterator[_Rectangle]:
     """Yield pieces of a rectangle that are small enough for the kernel."""
-    inside = math.prod(whole.sizes[1:])
-    if math.prod(whole.sizes) <= _MAX_WORDS:
+    to, source, sizes, to_strides, from_strides = whole
+    if math.prod(sizes) <= _MAX_WORDS:
         yield whole
         return
-    axis = 0 if inside <= _MAX_WORDS else int(np.argmax(whole.sizes))
-    half = whole.sizes[axis] // 2
-    for begin, count in ((0, half), (half, whole.sizes[axis] - half)):
-        sizes = (*whole.sizes[:axis], count, *whole.sizes[axis + 1 :])
-        to = whole.to + begin * whole.to_strides[axis]
-        source = whole.source + begin * whole.source_strides[axis]
-        yield from _cut(_Rectangle(to, source, sizes, whole.to_strides, whole.source_strides))
+    axis = 0 if math.prod(sizes[1:]) <= _MAX_WORDS else int(np.argmax(sizes))
+    half = sizes[axis] // 2
+    for begin, count in ((0, half), (half, sizes[axis] - half)):
+        ends = to + begin * to_strides[axis], source + begin * from_strides[axis]
+        part = [*sizes[:axis], count, *sizes[axis + 1 :]]
+        yield from _cut((*ends, part, to_strides, from_strides))
 
 
 def _launch(word: int, turned: bool, rectangles: Sequence[_Rectangle]) -> Copies:
+    """Return the launch for rectangles whose sizes and strides are in words."""
     arguments, tiles = np.zeros(1, ARGUMENTS), 0
     arguments["count"] = len(rectangles)
-    for record, each in zip(arguments["rectangles"][0], rectangles, strict=False):
-        sizes = (*each.sizes[:3], each.sizes[3] * each.to_strides[3] // word)
+    for k, each in enumerate(rectangles):
+        sizes = each[2]
         if turned:
             tiles += sizes[0] * -(-sizes[1] // _TILE_EDGE) * -(-sizes[2] // _TILE_EDGE)
         else:
             tiles += -(-math.prod(sizes) // _TILE_WORDS)
-        record["to"], record["from"], record["sizes"] = each.to, each.source, sizes
-        record["to_strides"] = [stride // word for stride in each.to_strides[:3]]
-        record["from_strides"] = [stride // word for stride in each.source_strides[:3]]
-        record["tiles"] = tiles
+        arguments["rectangles"][0, k] = (*each, tiles)
     return Copies(word, turned, arguments, tiles)

@@ -71,10 +71,6 @@ class NcclRanks:
             self._copy(own, place, size, stream)
             self._group(sent, received, stream)
 
-    def exchange_aside(self, *parts: Any) -> Any:
-        """Do `exchange` on a stream of its own; the event is there when all is received."""
-        return self.aside(lambda: self.exchange(*parts))
-
     def aside(self, work: Callable[[], object], lane: int = 0) -> Any:
         """Enqueue work on a stream of its own, after that of the current one so far.
 

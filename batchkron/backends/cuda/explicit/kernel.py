@@ -113,42 +113,29 @@ def balanced_split(sizes: Sequence[int]) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ExplicitStep:
-    """A product of two matrices, each a factor or the result of an earlier step.
-
-    ``left`` and ``right`` are indices into the list of factors followed by the steps' results. The
-    result (rows, columns) begins ``offset`` bytes into the workspace; the last step writes to the
-    output instead.
-    """
-
-    left: int
-    right: int
-    rows: int
-    columns: int
-    offset: int
-
-
 def explicit_steps(
     shapes: Sequence[tuple[int, int]], itemsize: int
-) -> tuple[tuple[ExplicitStep, ...], int]:
-    """Return the products of two matrices that make that of all, and bytes of workspace."""
-    steps: list[ExplicitStep] = []
-    end = 0
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return the products of two matrices that make that of all, and where results begin.
 
-    def product(first: int, last: int) -> tuple[int, tuple[int, int]]:
-        """Append the steps for factors first to last; return the result's index and shape."""
-        nonlocal end
-        if last - first == 1:
-            return first, shapes[first]
-        split = first + balanced_split([rows * columns for rows, columns in shapes[first:last]])
-        left, (a_rows, a_columns) = product(first, split)
-        right, (b_rows, b_columns) = product(split, last)
-        rows, columns = a_rows * b_rows, a_columns * b_columns
-        steps.append(ExplicitStep(left, right, rows, columns, end))
-        if last - first < len(shapes):
-            end += -(-rows * columns * itemsize // RESULT_BYTES) * RESULT_BYTES
-        return len(shapes) + len(steps) - 1, (rows, columns)
+    The matrices of a product are indices into the list of factors followed by earlier results. The
+    result of a product begins so many bytes into the workspace, but that of the last one is the
+    output: its place is the end of the workspace.
+    """
+    steps: list[tuple[int, int]] = []
+    offsets = [0]
+
+    def product(first: int, last: int) -> int:
+        """Append the steps for factors first to last; return the result's index."""
+        sizes = [rows * columns for rows, columns in shapes[first:last]]
+        if len(sizes) == 1:
+            return first
+        split = first + balanced_split(sizes)
+        steps.append((product(first, split), product(split, last)))
+        if len(sizes) < len(shapes):
+            size = math.prod(sizes) * itemsize
+            offsets.append(offsets[-1] + -(-size // RESULT_BYTES) * RESULT_BYTES)
+        return len(shapes) + len(steps) - 1
 
     product(0, len(shapes))
-    return tuple(steps), end
+    return steps, offsets

@@ -18,7 +18,6 @@ from batchkron.backends.cuda.choose import needed_kernel
 from batchkron.backends.cuda.explicit.kernel import (
     WORD_BYTES,
     DeviceMatrix,
-    ExplicitStep,
     ProductShape,
     explicit_steps,
 )
@@ -192,42 +191,42 @@ class _Chain:
     ) -> None:
         """Plan for these layouts; ``out`` is the address of the result modulo 16."""
         shapes = [(matrix.rows, matrix.columns) for matrix in matrices]
-        steps, self._bytes = explicit_steps(shapes, dtype.itemsize)
-        known = [
-            *matrices,
-            *(DeviceMatrix(0, step.rows, step.columns, step.columns, 1) for step in steps),
-        ]
-        last = steps[-1]
+        steps, offsets = explicit_steps(shapes, dtype.itemsize)
+        known = list(matrices)
+        for left, right in steps:
+            rows, columns = known[left].times(known[right])
+            known.append(DeviceMatrix(0, rows, columns, columns, 1))
         found = _last_of_several(steps, known, out, dtype, device)
         if found is None:
-            shape = ProductShape(known[last.left], known[last.right], out, dtype)
-            found = _launch(shape, device), (last.left, last.right), ()
+            left, right = steps[-1]
+            shape = ProductShape(known[left], known[right], out, dtype)
+            found = _launch(shape, device), (left, right), ()
         launch, (left, right), inner = found
         count = len(matrices)  # a call passes their addresses, the result's, and the workspace's
-        places = [*map(Place, range(count)), *(Place(count + 1, step.offset) for step in steps)]
+        places = [*map(Place, range(count)), *(Place(count + 1, offset) for offset in offsets)]
         result = Place(count)
         read = {*inner, left, right}
         launches: list[LaunchStep] = []
-        for place, step in reversed(list(enumerate(steps[:-1], count))):
+        for place, (a, b) in reversed(list(enumerate(steps[:-1], count))):
             if place not in read:
                 continue
-            read |= {step.left, step.right}
-            shape = ProductShape(known[step.left], known[step.right], 0, dtype)
-            ends = places[step.left], places[step.right], places[place]
+            read |= {a, b}
+            shape = ProductShape(known[a], known[b], 0, dtype)
+            ends = places[a], places[b], places[place]
             launches.insert(0, LaunchStep.of(_launch(shape, device), ends))
-        self._has_between = bool(launches)
+        self._bytes = offsets[-1] if launches else 0
         addresses = places[left], places[right], result, *(places[k] for k in inner)
         self._sequence = LaunchSequence([*launches, LaunchStep.of(launch, addresses)], count + 2)
         self._device = device
 
     def run(self, addresses: Sequence[int], out: int) -> None:
         """Write the product of the matrices at these addresses to the address ``out``."""
-        begin, _memory = call_workspace(self._bytes) if self._has_between else (0, None)
+        begin, _memory = call_workspace(self._bytes) if self._bytes else (0, None)
         self._sequence(ready_stream(self._device), (*addresses, out, begin), b"")
 
 
 def _last_of_several(
-    steps: Sequence[ExplicitStep],
+    steps: Sequence[tuple[int, int]],
     known: Sequence[DeviceMatrix],
     out: int,
     dtype: np.dtype[Any],
@@ -238,15 +237,14 @@ def _last_of_several(
     Its matrices follow, and its inner matrices, as indices into ``known``: factors, then results.
     """
     count = len(known) - len(steps)
-    left, right = steps[-1].left, steps[-1].right
-    if left < count and right < count:
+    if max(steps[-1]) < count:
         return None
     inner: list[int | None] = []
     outer = []
-    for place in (left, right):
-        step = steps[place - count] if place >= count else None
-        outer.append(place if step is None else step.left)
-        inner.append(None if step is None else step.right)
+    for place in steps[-1]:
+        first, second = steps[place - count] if place >= count else (place, None)
+        outer.append(first)
+        inner.append(second)
     matrices = [None if place is None else known[place] for place in inner]
     shape = ProductShape(known[outer[0]], known[outer[1]], out, dtype, *matrices)
     try:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from batchkron.backends.cuda.gram.plan import GramPlan
-from batchkron.backends.cuda.gram.rows import ROWS, GradientsWork, ProductLayout
+from batchkron.backends.cuda.gram.rows import ROWS
 from batchkron.backends.cuda.gram.tiles import MAX_OF_KERNEL
 from batchkron.backends.cuda.gram.total import total_kernel
 from batchkron.backends.cuda.kernel import Kernel, first_kernel
@@ -25,19 +24,13 @@ _FIRST_FACTOR = 5
 Address = TypeVar("Address")
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
-    """Sums over all modes but one that the caller computes: those of large factors.
+Contraction = tuple[int, Place, Place, tuple[int, int, int, int]]
+"""Sums over all modes but one that the caller computes: those of large factors.
 
-    sums[p, q] = Σ conj(u[l, p, r]) v[l, q, r], the result for the factor of ``mode``.
-    """
-
-    mode: int
-    # left, right: of u (outer, rows, inner) and v (outer, columns, inner): number 0 is the
-    # product's x, 1 the gradient, 2 the kept memory
-    left: Place
-    right: Place
-    shape: tuple[int, int, int, int]  # (outer, rows, columns, inner)
+The mode; where u (outer, rows, inner) and v (outer, columns, inner) begin: number 0 is the
+product's x, 1 the gradient, 2 the kept memory; and (outer, rows, columns, inner).
+sums[p, q] = Σ conj(u[l, p, r]) v[l, q, r] is the result for the factor of the mode.
+"""
 
 
 class GradientsPlan:
@@ -59,24 +52,26 @@ class GradientsPlan:
 
     def __init__(
         self,
-        product: ProductLayout,
-        needed: Sequence[bool],
+        product: KronSpec,
+        strides: tuple[tuple[int, int], ...],
+        needed: tuple[bool, ...],
         with_x: bool,
         turned: bool,
         device: int,
     ) -> None:
-        self._product, self._device = product, device
+        self._product, self._strides, self._device = product, strides, device
         self.kept = self.scratch = 0
         self.parts: list[tuple[LaunchSequence | None, Contraction | None]] = []
         self._steps: list[LaunchStep] = []
-        modes = len(product.rows)
+        modes = len(strides)
         wanted = [k for k in range(modes) if needed[k]]
         self._addresses = _FIRST_FACTOR + 2 * modes + len(wanted)
         result = _FIRST_FACTOR + 2 * modes
-        work = GradientsWork(product, tuple(needed), with_x, turned)
+        work = product, strides, needed, with_x, turned
         by_rows = first_kernel((ROWS,), work, device_limits(device))
         if by_rows is not None:
-            self._add_rows(by_rows, result)
+            counts = tuple(product.inputs[k] * product.outputs[k] for k in wanted)
+            self._add_rows(by_rows, counts, result)
             return
         before, last = _X, _GRADIENT
         after = {modes - 1: last}
@@ -114,8 +109,8 @@ class GradientsPlan:
         """
         return x, gradient, kept, scratch, of_x, *factors, *conjugates, *of_factors
 
-    def _add_rows(self, kernel: Kernel, result: int) -> None:
-        modes, counts, device = len(self._product.rows), kernel.work.counts, self._device
+    def _add_rows(self, kernel: Kernel, counts: tuple[int, ...], result: int) -> None:
+        modes, device = len(self._strides), self._device
         total = total_kernel(self._product.dtype, counts, kernel.launch.blocks)
         factors = [Place(_FIRST_FACTOR + k) for k in range(modes)]
         results = [Place(result + n) for n in range(len(counts))]
@@ -130,9 +125,9 @@ class GradientsPlan:
     def _shape(self, k: int) -> tuple[int, int, int, int]:
         """Return (outer, P_k, Q_k, inner) where the modes before k are multiplied, and no other."""
         product = self._product
-        outer = product.outer * math.prod(product.columns[:k])
-        inner = math.prod(product.rows[k + 1 :]) * product.inner
-        return outer, product.rows[k], product.columns[k], inner
+        outer = product.outer * math.prod(product.outputs[:k])
+        inner = math.prod(product.inputs[k + 1 :]) * product.inner
+        return outer, product.inputs[k], product.outputs[k], inner
 
     def _largest(self, count: int) -> int:
         """Return the elements of the largest x multiplied by 1 to ``count`` factors."""
@@ -147,13 +142,13 @@ class GradientsPlan:
     def _multiply(self, k: int, source: Place, target: Place, *, adjoint: bool) -> None:
         """Multiply mode k by A_kᴴ from the right, or by A_k."""
         product, (outer, rows, columns, inner) = self._product, self._shape(k)
-        along, across = product.strides[k]
+        along, across = self._strides[k]
         place = _FIRST_FACTOR + k
         if adjoint:
             sizes, strides, place = (
                 ((columns,), (rows,)),
                 (along, across),
-                place + len(product.rows),
+                place + len(self._strides),
             )
         else:
             sizes, strides = ((rows,), (columns,)), (across, along)
@@ -169,7 +164,7 @@ class GradientsPlan:
             left, right, rows, columns = after, before, columns, rows
         shape = outer, rows, columns, inner
         if max(rows, columns) > MAX_OF_KERNEL:
-            self._end_part(Contraction(k, left, right, shape))
+            self._end_part((k, left, right, shape))
             return
         plan = GramPlan(shape, self._product.dtype, self._device)
         self.scratch = max(self.scratch, plan.workspace)
@@ -183,4 +178,4 @@ class GradientsPlan:
 
 
 gradients_plan = kept_plans(GradientsPlan)
-"""Return the plan for these arguments, which is made once and kept; ``needed`` is a tuple."""
+"""Return the plan for these arguments, which is made once and kept."""

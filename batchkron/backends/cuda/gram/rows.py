@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -27,6 +26,7 @@ from batchkron.backends.cuda.runtime.hardware import (
     shared_bytes_for_blocks,
 )
 from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
+from batchkron.spec.kron import KronSpec
 
 # Numbers below were chosen by hand, by times on an H100.
 _THREADS = (256, 512)  # of a thread block
@@ -41,38 +41,16 @@ _MANY_ELEMENTS = 1 << 20  # of x, with which one mode, or two large ones, are le
 _LARGE_MODE = 8  # rows or columns: more of them are large
 
 
-@dataclass(frozen=True, slots=True)
-class ProductLayout:
-    """The product of x (outer, ΠP, inner) with A_1 ⊗ … ⊗ A_d over its middle axis: y (…, ΠQ, …)."""
+Work = tuple[KronSpec, tuple[tuple[int, int], ...], tuple[bool, ...], bool, bool]
+"""The gradients that are wanted of a product x (A_1 ⊗ … ⊗ A_d) of at least one row.
 
-    dtype: np.dtype[Any]
-    outer: int
-    inner: int
-    # rows, columns: P_k and Q_k, positive
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    # elements from row to row and from column to column of each A_k
-    strides: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GradientsWork:
-    """The gradients that are wanted of a product."""
-
-    product: ProductLayout  # of at least one row
-    needed: tuple[bool, ...]  # whether the gradient of each factor is wanted, at least one
-    with_x: bool  # whether that of x is
-    turned: bool  # whether gradients of factors are written (Q_k, P_k)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Elements of the gradient of each factor that is needed."""
-        sizes = zip(self.product.rows, self.product.columns, self.needed, strict=True)
-        return tuple(rows * columns for rows, columns, needed in sizes if needed)
+The strides of each A_k (P_k, Q_k) in elements; whether its gradient is wanted, at least one;
+whether that of x is; and whether gradients of factors are written (Q_k, P_k).
+"""
 
 
 def rows_kernel(
-    work: GradientsWork, device: DeviceLimits, variant: tuple[int, int] | None = None
+    work: Work, device: DeviceLimits, variant: tuple[int, int] | None = None
 ) -> Kernel | None:
     """Return the kernel of all gradients, None if there is none or others are faster.
 
@@ -83,9 +61,9 @@ def rows_kernel(
     The variant is (thread blocks, each of which writes a part of the sums; rows that a thread block
     has at a time).
     """
-    product = work.product
-    largest, modes = max(product.rows + product.columns), len(product.rows)
-    elements = product.outer * math.prod(product.rows)
+    product, strides, needed, _, _ = work
+    largest, modes = max(product.inputs + product.outputs), len(product.inputs)
+    elements = product.outer * math.prod(product.inputs)
     if product.dtype.kind != "f" or product.inner != 1 or modes > _MAX_MODES:
         return None
     few = modes == 1 or (modes == 2 and largest > _LARGE_MODE)
@@ -93,12 +71,12 @@ def rows_kernel(
         return None
     tiles = max(
         -(-rows // _TILE) * -(-columns // _TILE)
-        for rows, columns in zip(product.rows, product.columns, strict=True)
+        for rows, columns in zip(product.inputs, product.outputs, strict=True)
     )
     threads = next((n for n in _THREADS if n >= tiles * WARP), None)
     if threads is None:
         return None
-    sums, size = _sums(product, work.needed), product.dtype.itemsize
+    sums, size = _sums(product, needed), product.dtype.itemsize
     most = min(MAX_THREAD_REGISTERS, REGISTER_FILE // threads)
     for fibres in _FIBRES:
         groups, held = _groups(product, fibres)
@@ -126,7 +104,7 @@ def rows_kernel(
         variant = min(at_once, -(-product.outer // chunk)), chunk
     blocks, chunk = variant
     launch = LaunchShape(blocks, threads, resident, fixed + max(chunk * row, sums_of_warps))
-    along, across = zip(*product.strides, strict=True)
+    along, across = zip(*strides, strict=True)
     arguments = record(
         row_arguments(modes), along=along, across=across, rows=product.outer, chunk=chunk
     )
@@ -138,19 +116,19 @@ ROWS = Family("gram", "rows", rows_kernel)
 
 
 def _program(
-    work: GradientsWork, counts: Sequence[int], paddings: Sequence[int], launch: LaunchShape
+    work: Work, counts: Sequence[int], paddings: Sequence[int], launch: LaunchShape
 ) -> Program:
     """Return the program, for groups of so many neighbouring modes.
 
     Threads have whole fibres of a group. There are ``paddings`` elements between lines of the
     buffer before each group, and of the last buffer.
     """
-    product = work.product
-    wanted = sum(1 << k for k, needed in enumerate(work.needed) if needed)
-    of_all = f"{wanted}u", work.with_x, work.turned, launch.threads, launch.resident
+    product, _, needed, with_x, turned = work
+    wanted = sum(1 << k for k, one in enumerate(needed) if one)
+    of_all = f"{wanted}u", with_x, turned, launch.threads, launch.resident
     modes = [
         template_type("RowMode", *sizes)
-        for sizes in zip(product.rows, product.columns, strict=True)
+        for sizes in zip(product.inputs, product.outputs, strict=True)
     ]
     ends, (*before, last) = list(accumulate(counts)), paddings
     groups = [
@@ -166,7 +144,7 @@ def row_arguments(modes: int) -> np.dtype[Any]:
     return struct(f"*x *gradient *of_x *parts *factors[{modes}]", strides, "rows chunk")
 
 
-def _groups(product: ProductLayout, fibres: int) -> tuple[tuple[int, ...], int]:
+def _groups(product: KronSpec, fibres: int) -> tuple[tuple[int, ...], int]:
     """Return the modes of each group, and the most elements of fibres that a thread has of one.
 
     Neighbouring modes of small factors are a group, if a fibre before and after each multiply are
@@ -174,26 +152,26 @@ def _groups(product: ProductLayout, fibres: int) -> tuple[tuple[int, ...], int]:
     """
     counts: list[int] = []
     held = begin = 0
-    for end in range(1, len(product.rows) + 1):
-        small = max(product.rows[begin:end] + product.columns[begin:end]) <= _TILE
+    for end in range(1, len(product.inputs) + 1):
+        small = max(product.inputs[begin:end] + product.outputs[begin:end]) <= _TILE
         if not small or _fibres(product, begin, end) > fibres or not counts:
             begin = end - 1
             counts.append(0)
         counts[-1] += 1
-        largest = max(product.rows[begin], product.columns[begin])
+        largest = max(product.inputs[begin], product.outputs[begin])
         held = max(held, largest if largest > _TILE else _fibres(product, begin, end))
     return tuple(counts), held
 
 
-def _fibres(product: ProductLayout, begin: int, end: int) -> int:
+def _fibres(product: KronSpec, begin: int, end: int) -> int:
     """Return the elements of a fibre before and after each multiply by the factors of a group."""
     steps = range(begin, end + 1)
-    return sum(math.prod(product.columns[begin:k] + product.rows[k:end]) for k in steps)
+    return sum(math.prod(product.outputs[begin:k] + product.inputs[k:end]) for k in steps)
 
 
-def _sums(product: ProductLayout, needed: Sequence[bool]) -> int:
+def _sums(product: KronSpec, needed: Sequence[bool]) -> int:
     """Return the sums that a thread has, of all modes whose gradients are wanted."""
-    sizes = zip(product.rows, product.columns, needed, strict=True)
+    sizes = zip(product.inputs, product.outputs, needed, strict=True)
     return sum(
         math.prod(-(-size // -(-size // _TILE)) for size in (rows, columns))
         for rows, columns, wanted in sizes
@@ -201,21 +179,25 @@ def _sums(product: ProductLayout, needed: Sequence[bool]) -> int:
     )
 
 
-def _lines(product: ProductLayout, groups: Sequence[int]) -> list[tuple[int, int, int]]:
+def _lines(product: KronSpec, groups: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return of the buffer before each group, and of the last one: lines, elements, distance.
 
     A line has the elements of a fibre, that far from each other, and those between them.
     """
     ends = [0, *accumulate(groups)]
     found = [
-        (math.prod(product.columns[:k]), math.prod(product.rows[k:]), math.prod(product.rows[end:]))
+        (
+            math.prod(product.outputs[:k]),
+            math.prod(product.inputs[k:]),
+            math.prod(product.inputs[end:]),
+        )
         for k, end in pairwise(ends)
     ]
-    last = math.prod(product.columns[ends[-2] :])
-    return [*found, (math.prod(product.columns) // last, last, 1)]
+    last = math.prod(product.outputs[ends[-2] :])
+    return [*found, (math.prod(product.outputs) // last, last, 1)]
 
 
-def _paddings(product: ProductLayout, groups: Sequence[int]) -> tuple[int, ...]:
+def _paddings(product: KronSpec, groups: Sequence[int]) -> tuple[int, ...]:
     """Return elements between lines for which fewest neighbouring threads read the same bank."""
     banks, found = _BANK_LINE // product.dtype.itemsize, []
     for _, line, distance in _lines(product, groups):
@@ -228,7 +210,7 @@ def _paddings(product: ProductLayout, groups: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _row_bytes(product: ProductLayout, groups: Sequence[int], paddings: Sequence[int]) -> int:
+def _row_bytes(product: KronSpec, groups: Sequence[int], paddings: Sequence[int]) -> int:
     """Return the shared memory of a row before and after each group."""
     return sum(
         round_up(count * (line + padding) * product.dtype.itemsize, 16)
@@ -236,8 +218,8 @@ def _row_bytes(product: ProductLayout, groups: Sequence[int], paddings: Sequence
     )
 
 
-def _matrix_bytes(product: ProductLayout) -> int:
+def _matrix_bytes(product: KronSpec) -> int:
     """Return the shared memory of the factors and their transposes, of whole words."""
     size = product.dtype.itemsize
-    sizes = zip(product.rows, product.columns, strict=True)
+    sizes = zip(product.inputs, product.outputs, strict=True)
     return sum(p * round_up(q * size, 16) + q * round_up(p * size, 16) for p, q in sizes)

@@ -5,12 +5,10 @@ from batchkron.backends.cuda.exchange.nccl import NcclRanks
 from batchkron.backends.cuda.exchange.peers import can_store, share_memory
 from batchkron.backends.cuda.gram.gradients import gradients_plan
 from batchkron.backends.cuda.gram.plan import GramPlan
-from batchkron.backends.cuda.gram.rows import ProductLayout
 from batchkron.backends.cuda.kron.function_calls import addressed_multiply
 from batchkron.backends.cuda.kron.plan import PreparedMultiply, kron_program
 from batchkron.backends.cuda.kron_sparse.chain_plan import (
     ChainLayout,
-    FactorLayout,
     chain_gradients,
     chain_product,
 )
@@ -27,13 +25,11 @@ __all__ = [
     "BlockCopies",
     "ChainLayout",
     "Ending",
-    "FactorLayout",
     "GramPlan",
     "LaunchSequence",
     "NcclRanks",
     "Place",
     "PreparedMultiply",
-    "ProductLayout",
     "addressed_multiply",
     "can_store",
     "chain_gradients",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
@@ -54,20 +54,8 @@ from batchkron.spec.kron import Array
 _MAX_BLOCKS = 2**31 - 1  # of a launch
 
 
-class _Vectors(NamedTuple):
-    """Vectors of points and of cells, as the methods of `InterpolationPlan` take them."""
-
-    points: DeviceArray
-    point_step: int
-    places: Sequence[int]
-    grid: DeviceArray
-    cell_step: int
-    column: int
-
-    def some(self, first: int, count: int) -> _Vectors:
-        """Return up to ``count`` of the vectors."""
-        places = self.places[first : first + count]
-        return self._replace(places=places, column=self.column + first)
+# Vectors of points and of cells, as `InterpolationPlan.scatter` takes them.
+_Vectors: TypeAlias = tuple[DeviceArray, int, Sequence[int], DeviceArray, int, int]
 
 
 class InterpolationPlan:
@@ -111,7 +99,7 @@ class InterpolationPlan:
         column: int,
     ) -> None:
         """Write W^T points to the grid, in two launches for as many vectors as there is room."""
-        self._back.scatter(_Vectors(points, point_step, vectors, grid, cell_step, column))
+        self._back.scatter((points, point_step, vectors, grid, cell_step, column))
 
     def gather(
         self,
@@ -126,7 +114,7 @@ class InterpolationPlan:
     ) -> None:
         """Write alpha W grid to the points, or add it, in one launch or two."""
         if not self._gather_cut:
-            there = _Vectors(points, point_step, vectors, grid, cell_step, column)
+            there = points, point_step, vectors, grid, cell_step, column
             self._there.gather(there, self._scalars(alpha, accumulate))
             return
         if not self._count:
@@ -134,7 +122,7 @@ class InterpolationPlan:
         check_device(self._device, points, grid)
         pieces, count = WEIGHTS**self._gather_cut, len(vectors)
         partial = self._workspaces.array(pieces * self._count * count, self._dtype)
-        there = _Vectors(partial, count, tuple(range(count)), grid, cell_step, column)
+        there = partial, count, tuple(range(count)), grid, cell_step, column
         self._there.gather(there, self._scalars(1, False))
         with device_errors():
             addresses = points.data.ptr, partial.data.ptr
@@ -181,7 +169,8 @@ class _WindowsPlan:
         self._sizes, self._dtype = windows.sizes, windows.weights.dtype
         self._count = len(windows.places)
         limits = device_limits(self._device)
-        self._bounds = segment_bounds(self._sizes, self._count, limits)
+        bounds = segment_bounds(self._sizes, self._count, limits)
+        self._points, self._segments, self._spans = bounds
         self._by_segments = self._at_once(1) > 0
         arrays = self._stored(windows)
         self._names = tuple(arrays)
@@ -190,7 +179,7 @@ class _WindowsPlan:
         self._launches: BoundedCache[tuple[str, int, int, tuple[int, ...]], Launch] = BoundedCache()
 
     def _at_once(self, vectors: int) -> int:
-        return vectors_at_once(self._sizes, self._bounds, vectors, self._dtype.itemsize)
+        return vectors_at_once(self._sizes, self._spans, vectors, self._dtype.itemsize)
 
     def _stored(self, windows: Windows) -> dict[str, Array]:
         """Return the arrays that kernels read, by their names.
@@ -202,7 +191,7 @@ class _WindowsPlan:
         if not self._transposed:
             return arrays
         if self._by_segments:
-            segments = segments_of(windows, self._bounds)
+            segments = segments_of(windows, self._points, self._segments)
             self._deepest = deepest_of(segments[2])
             return arrays | dict(zip(("entries", "segments", "covers"), segments, strict=True))
         starts = bin_starts(windows)
@@ -223,7 +212,7 @@ class _WindowsPlan:
             arguments = sized_arguments(self._dtype, self._sizes, cell_step, point_step, count)
             for name, array in zip(self._names, self._arrays, strict=True):
                 arguments[name] = array.data.ptr
-            arguments["segment_count"] = self._bounds.segments
+            arguments["segment_count"] = self._segments
             arguments["vectors"][0, : len(apart)] = apart
             blocks = blocks_for(threads, device_limits(self._device))
             if kind == "segments":  # they take different times: no thread has two
@@ -242,7 +231,7 @@ class _WindowsPlan:
             return interpolation_program(kind, *of_kernel), threads, "accumulate"
         if kind == "segments":
             by = segment_cut(modes, vectors, self._dtype.itemsize)
-            threads = self._bounds.segments * segment_lanes(modes, vectors, by[0])
+            threads = self._segments * segment_lanes(modes, vectors, by[0])
             return interpolation_program(kind, *of_kernel, *by), threads, ""
         if kind == "cells":
             of = cell_cut(sizes, vectors, self._deepest, limits)
@@ -257,14 +246,17 @@ class _WindowsPlan:
         if not self._by_segments:
             self._run("scatter", vectors)
             return
-        total = len(vectors.places)
+        points, point_step, places, grid, cell_step, column = vectors
+        total = len(places)
         count = self._at_once(total)
         leads = WEIGHTS ** (len(self._sizes) - 1)
-        size = count * leads * self._bounds.spans * self._dtype.itemsize
+        size = count * leads * self._spans * self._dtype.itemsize
         partial = self._workspaces.pointer(size)
         for first in range(0, total, count):
+            some = places[first : first + count]
+            at_once = points, point_step, some, grid, cell_step, column + first
             for kind in ("segments", "cells"):
-                self._run(kind, vectors.some(first, count), partial=partial)
+                self._run(kind, at_once, partial=partial)
 
     def gather(self, vectors: _Vectors, scalars: bytes) -> None:
         """Write alpha W grid to the points, or add it, in one launch, as the scalars say."""

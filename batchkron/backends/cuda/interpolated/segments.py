@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +29,12 @@ _MAX_CELLS = 1 << 27  # the second kernel counts them, times 16 vectors, in 32 b
 _MAX_SPANS = 1 << 31  # cells of all spans have 32 bits
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentBounds:
-    """How many segments and cells of their spans any points of one grid may need."""
+def segment_bounds(
+    sizes: tuple[int, ...], count: int, device: DeviceLimits
+) -> tuple[int, int, int]:
+    """Return points of a segment at least, where a row has so many, and two upper bounds.
 
-    points: int  # points of a segment at least, where a row has so many
-    segments: int
-    spans: int  # cells of all spans
-
-
-def segment_bounds(sizes: tuple[int, ...], count: int, device: DeviceLimits) -> SegmentBounds:
-    """Return the bounds for ``count`` points in a grid.
-
+    They are how many segments any ``count`` points of a grid need, and cells of all their spans.
     A row of q points has at most 1 + q / points segments, and spans of at most its own length and 7
     cells for each segment: the rest of the last window, and 3 to fill a group of four.
     """
@@ -52,17 +45,15 @@ def segment_bounds(sizes: tuple[int, ...], count: int, device: DeviceLimits) -> 
     rows = min(count, math.prod(size - WEIGHTS + 1 for size in leading))
     segments = rows + count // points
     spans = min(rows, count // 2) * (last - WEIGHTS) + 7 * segments
-    return SegmentBounds(points, segments, spans)
+    return points, segments, spans
 
 
-def vectors_at_once(
-    sizes: tuple[int, ...], bounds: SegmentBounds, vectors: int, itemsize: int
-) -> int:
+def vectors_at_once(sizes: tuple[int, ...], spans: int, vectors: int, itemsize: int) -> int:
     """Return how many of some vectors may be taken at a time, 0 if there is no room for one."""
     leads = WEIGHTS ** (len(sizes) - 1)
-    if math.prod(sizes) > _MAX_CELLS or bounds.spans >= _MAX_SPANS:
+    if math.prod(sizes) > _MAX_CELLS or spans >= _MAX_SPANS:
         return 0
-    while vectors and vectors * bounds.spans * leads * itemsize > _MAX_PARTIAL:
+    while vectors and vectors * spans * leads * itemsize > _MAX_PARTIAL:
         vectors //= 2
     return vectors
 
@@ -72,7 +63,7 @@ def deepest_of(covers: NDArray[np.int32]) -> int:
     return int((covers[:, 1] - covers[:, 0]).max())
 
 
-def segments_of(windows: Windows, bounds: SegmentBounds) -> tuple[NDArray[np.int32], ...]:
+def segments_of(windows: Windows, points: int, segments: int) -> tuple[NDArray[np.int32], ...]:
     """Return the segments of points as kernels read them, where the windows are.
 
     The arrays are places and last corners of points; of each segment the cells of all spans before,
@@ -81,7 +72,7 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> tuple[NDArray[np.int
 
     A row with many points has longer segments, of sqrt(q / 8) for q points: if all points are in
     one bin the sum over segments takes as long as that over points. All arrays have the sizes of
-    the bounds, so that a device is not asked how many segments there are.
+    `segment_bounds`, so that a device is not asked how many segments there are.
     """
     module = array_module(windows.corners)
     *leading, last = windows.sizes
@@ -90,11 +81,11 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> tuple[NDArray[np.int
     columns = windows.corners[:, -1]
     begins = module.searchsorted(cell_numbers(windows.corners, bins), module.arange(rows + 1))
     lengths = begins[1:] - begins[:-1]
-    each = module.maximum(module.ceil(module.sqrt(lengths / 8)).astype(np.int64), bounds.points)
+    each = module.maximum(module.ceil(module.sqrt(lengths / 8)).astype(np.int64), points)
     pieces = -(-lengths // each)
     ends = module.cumsum(pieces)  # segments of a row and of those before
 
-    number = module.arange(bounds.segments + 1)
+    number = module.arange(segments + 1)
     row = module.searchsorted(ends, number, side="right")
     used = row < rows
     of = module.minimum(row, rows - 1)
@@ -105,11 +96,11 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> tuple[NDArray[np.int
     first, behind = padded[begin[:-1]], padded[begin[1:] - 1] + WEIGHTS
     used = used[:-1]
     spans = module.where(used, -(-(behind - first) // WEIGHTS) * WEIGHTS, 0)
-    segments = module.zeros((bounds.segments + 1, 4), np.int32)
-    segments[:, 3] = begin
-    segments[:-1, 0] = module.where(used, module.cumsum(spans) - spans, 0)
-    segments[:-1, 1] = spans
-    segments[:-1, 2] = module.where(used, first, 0)
+    found = module.zeros((segments + 1, 4), np.int32)
+    found[:, 3] = begin
+    found[:-1, 0] = module.where(used, module.cumsum(spans) - spans, 0)
+    found[:-1, 1] = spans
+    found[:-1, 2] = module.where(used, first, 0)
 
     # how many segments end before each cell, and how many begin there or before
     numbers = module.arange(rows * last)
@@ -119,7 +110,7 @@ def segments_of(windows: Windows, bounds: SegmentBounds) -> tuple[NDArray[np.int
     covers[:, 0] = module.searchsorted(behind, numbers, side="left")
     covers[:, 1] = module.searchsorted(first, numbers, side="right")
     entries = module.stack([windows.places, columns], axis=1).astype(np.int32)
-    return entries, segments, covers
+    return entries, found, covers
 
 
 def segment_cut(modes: int, vectors: int, itemsize: int) -> tuple[int, int]:

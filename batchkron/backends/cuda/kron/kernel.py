@@ -19,6 +19,13 @@ from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import ModeRun
 from batchkron.spec.kron import Array
 
+MEMORY = {
+    "memory_rate": (3000.0, "bandwidth of memory, bytes per nanosecond"),
+    "cache_rate": (5000.0, "bandwidth of the second-level cache"),
+    "cache_bytes": (7e6, "if this many bytes are read and written, half are in the cache"),
+}
+"""The constants of estimated times that families have for vectors that stay in the cache."""
+
 
 class KronFamily(TimedFamily[ModeRun]):
     """A `TimedFamily` for runs of neighbouring modes, of ``csrc/cuda/kron``."""

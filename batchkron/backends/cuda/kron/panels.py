@@ -26,7 +26,7 @@ from batchkron.backends.cuda.estimates import (
     slowest,
 )
 from batchkron.backends.cuda.kernel import Kernel, LaunchShape
-from batchkron.backends.cuda.kron.kernel import KronFamily
+from batchkron.backends.cuda.kron.kernel import MEMORY, KronFamily
 from batchkron.backends.cuda.runtime.hardware import SECTOR, WARP, DeviceLimits, resident_blocks
 from batchkron.backends.cuda.runtime.program import Program, device_program, template_type
 from batchkron.backends.cuda.steps import ModeRun
@@ -103,12 +103,7 @@ class Panels(KronFamily):
         "result_word": (0.4, "its time for each 16-byte store of results"),
         "complex": (0.65, "factor of the time of multiply-adds with complex numbers"),
         "memory_latency": (500, "latency of memory, for data that is in no cache"),
-        "memory_rate": (3000, "bandwidth of memory, bytes per nanosecond"),
-        "cache_rate": (5000, "bandwidth of the second-level cache"),
-        "cache_bytes": (
-            7e6,
-            "if this many bytes are read and written, half of them are in the cache",
-        ),
+        **MEMORY,
         "unaligned": (
             2,
             "relative increase of the time of transfers of rows as long as a sector that "

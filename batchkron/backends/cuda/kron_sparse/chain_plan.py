@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -42,18 +41,8 @@ from batchkron.backends.cuda.tuning.tuning import wanted_tuning
 _ALIGNMENT = 256  # bytes, that of torch's tensors
 
 
-class FactorLayout(NamedTuple):
-    """The values (a, b, c, d) of a matrix: strides in elements, and bytes behind a whole word."""
-
-    pattern: tuple[int, int, int, int]
-    strides: tuple[int, int, int, int]
-    odd: int
-
-    @property
-    def adjoint(self) -> FactorLayout:
-        """The transposed matrix in the same memory."""
-        (a, b, c, d), (of_a, of_b, of_c, of_d) = self.pattern, self.strides
-        return FactorLayout((a, c, b, d), (of_a, of_c, of_b, of_d), self.odd)
+_FactorLayout = tuple[tuple[int, int, int, int], tuple[int, int, int, int], int]
+"""Of the values of a matrix: their shape (a, b, c, d), strides in elements, bytes behind a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +50,7 @@ class ChainLayout:
     """A chain K_1 … K_L of real matrices, and the vectors that it multiplies."""
 
     dtype: str
-    factors: tuple[FactorLayout, ...]  # from K_1 on; K_L is applied first. No size is zero.
+    factors: tuple[_FactorLayout, ...]  # from K_1 on; K_L is applied first. No size is zero.
     count: int  # vectors, at least one
     last: bool  # whether they lie along the last axis
     # bytes that the address of the vectors is a multiple of, a power of two up to `WORD`
@@ -69,7 +58,7 @@ class ChainLayout:
 
     def bytes_after(self, k: int) -> int:
         """Return the bytes of the vectors that factor k makes, up to the next ones in memory."""
-        a, b, _, d = self.factors[k].pattern
+        (a, b, _, d), _, _ = self.factors[k]
         return round_up(a * b * d * self.count * bytes_of(self.dtype), _ALIGNMENT)
 
     @property
@@ -104,7 +93,7 @@ class _Steps:
 
     def multiply(
         self,
-        factor: FactorLayout,
+        factor: _FactorLayout,
         values: Place,
         x: Place,
         y: Place,
@@ -114,23 +103,23 @@ class _Steps:
         of_ending: tuple[Place, ...] = (),
     ) -> bool:
         """Multiply by a matrix; return whether the kernel does the ending, as single ones can."""
-        layout = self.layout
-        a, b, c, d = check_pattern(factor.pattern)
+        layout, (pattern, strides, odd) = self.layout, factor
+        a, b, c, d = check_pattern(pattern)
         vectors = (1, layout.count) if layout.last else (layout.count, 1)
         shape = SparseShape(a, b, c, d, *vectors, layout.dtype, 0, alignment)
         tune(shape, self.device, wanted_tuning())
         way = planned_way(shape, self.device)
         size = bytes_of(layout.dtype)
-        in_bytes = tuple(size * step for step in factor.strides)
+        in_bytes = tuple(size * step for step in strides)
         stored = known_values(
-            tuple(factor.pattern), in_bytes, size, layout.dtype, stored_of(way), self.device
+            tuple(pattern), in_bytes, size, layout.dtype, stored_of(way), self.device
         )
         used = round_up(workspace_of(way), _ALIGNMENT)
         if not isinstance(way, Kernel):
             of_ending = ()
         elif of_ending:
             way = with_ending(way, ending)
-        copied = stored.needs(factor.odd)
+        copied = stored.needs(odd)
         if copied:
             target = workspace.plus(used)
             self.steps.append(LaunchStep.of(stored.copy(), (values, target)))
@@ -208,8 +197,8 @@ class ChainGradients:
         sums = values.number + count
         end = count if with_x else max(k for k in range(count) if needed[k])  # products
         shapes = [
-            GradientShape(*factor.pattern, layout.count, layout.last, layout.dtype)
-            for factor in layout.factors
+            GradientShape(*pattern, layout.count, layout.last, layout.dtype)
+            for pattern, _, _ in layout.factors
         ]
         own = [has_kernel(shape) and is_enabled(VALUE_GRADIENTS) for shape in shapes]
         # those that a caller needs have a place of their own
@@ -219,7 +208,7 @@ class ChainGradients:
         steps = _Steps(layout, device)
         self.by_caller: dict[int, tuple[Place, Place]] = {}
         vectors, alignment = gradient, layout.alignment
-        for k, factor in enumerate(layout.factors):
+        for k, (pattern, strides, odd) in enumerate(layout.factors):
             if needed[k]:
                 before = x if k == count - 1 else kept.plus(places[k])
                 if own[k]:
@@ -229,7 +218,9 @@ class ChainGradients:
             if k < end:
                 made = of_x if k == count - 1 else scratch.plus(spare.place(k))
                 place = Place(values.number + k)
-                steps.multiply(factor.adjoint, place, vectors, made, workspace, alignment)
+                (a, b, c, d), (of_a, of_b, of_c, of_d) = pattern, strides
+                adjoint = (a, c, b, d), (of_a, of_c, of_b, of_d), odd  # in the same memory
+                steps.multiply(adjoint, place, vectors, made, workspace, alignment)
                 vectors, alignment = made, WORD
         self.workspace = spare.bytes + steps.workspace
         self.sequence = LaunchSequence(steps.steps, sums + count) if steps.steps else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -47,27 +46,6 @@ from batchkron.spec.kron_sparse import Pattern
 _MAX_SIZE = 2**30  # each of a, b, c and d is smaller, as the kernels need
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedProduct:
-    """What is launched for a product, and how it finds the values stored.
-
-    ``takes_scalars``: whether it may scale and accumulate. ``also``: how the values are stored for
-    the product of such vectors that scales or accumulates, if this one does not, or the other way
-    round. ``workspace``: bytes that the launches need.
-    """
-
-    launch: DeviceCall | LaunchSequence
-    takes_scalars: bool
-    stored: Stored
-    also: Stored
-    workspace: int
-
-    def start(self, stream: int, addresses: tuple[int, int, int, int], scalars: bytes) -> None:
-        """Launch, with the addresses of x, y, the values and the workspace."""
-        taken = addresses if self.workspace else addresses[:3]
-        self.launch(stream, taken, scalars if self.takes_scalars else b"")
-
-
 def planned_way(shape: SparseShape, device: int, *, plain: bool = True) -> Way:
     """Return the tuned way for y = A x if there is one, else that of the least estimated time.
 
@@ -95,18 +73,31 @@ def tune(shape: SparseShape, device: int, tuning: Tuning | None) -> None:
             forget_plans()
 
 
-@forgotten
-@lru_cache(maxsize=1024)
-def prepared_product(shape: SparseShape, device: int, plain: bool) -> PreparedProduct:
-    """Return what is launched for a product; ``plain``: for y = A x, which takes no scalars."""
-    way, other = (planned_way(shape, device, plain=one) for one in (plain, not plain))
-    launch: DeviceCall | LaunchSequence
-    if isinstance(way, tuple):
-        launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
-    else:
-        launch = direct_launch(way, device)
-    how = not isinstance(way, tuple), stored_of(way), stored_of(other), workspace_of(way)
-    return PreparedProduct(launch, *how)
+class PreparedProduct:
+    """What is launched for a product, and how it finds the values stored.
+
+    ``plain``: for y = A x, which takes no scalars. ``also``: how the values are stored for the
+    product of such vectors that scales or accumulates, if this one does not, or the other way
+    round. ``workspace``: bytes that the launches need.
+    """
+
+    def __init__(self, shape: SparseShape, device: int, plain: bool) -> None:
+        way, other = (planned_way(shape, device, plain=one) for one in (plain, not plain))
+        self.stored, self.also, self.workspace = stored_of(way), stored_of(other), workspace_of(way)
+        self._takes_scalars = not isinstance(way, tuple)
+        self._launch: DeviceCall | LaunchSequence
+        if isinstance(way, tuple):
+            self._launch = LaunchSequence(product_steps(way, device, *map(Place, range(4))), 4)
+        else:
+            self._launch = direct_launch(way, device)
+
+    def start(self, stream: int, addresses: tuple[int, int, int, int], scalars: bytes) -> None:
+        """Launch, with the addresses of x, y, the values and the workspace."""
+        taken = addresses if self.workspace else addresses[:3]
+        self._launch(stream, taken, scalars if self._takes_scalars else b"")
+
+
+prepared_product = forgotten(lru_cache(maxsize=1024)(PreparedProduct))
 
 
 def common_alignment(*addresses: int) -> int:

@@ -7,34 +7,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 _REGISTERS = 0x2F  # attribute EIATTR_REGCOUNT of the ELF section .nv.info
 _STACK = 0x12  # attribute EIATTR_MIN_STACK_SIZE of the same section
 _SIZED_FORMAT = 4  # EIFMT_SVAL: the size of the attribute's values, then the values follow it
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """Registers of a thread, and bytes of its stack: spilled ones, arrays of unknown indices."""
+def resources(code: bytes) -> tuple[int, int] | None:
+    """Return registers and bytes of stack of a cubin's only kernel, None if it does not have them.
 
-    registers: int
-    stack: int
-
-
-def resources(code: bytes) -> Resources | None:
-    """Return the resources of a cubin's only kernel, None if the cubin does not have them.
-
+    They are those of a thread; the stack has spilled registers, and arrays of unknown indices.
     Section ``.nv.info`` is a list of attributes: format, name, and for format 4 the size of the
     values that follow, which are here the index of a function and the attribute's value.
     """
     try:
         found = dict(_attributes(code))
-    except (struct.error, ValueError, UnicodeDecodeError):
+        return found[_REGISTERS], found[_STACK]
+    except (struct.error, ValueError, KeyError):
         return None
-    if _REGISTERS not in found or _STACK not in found:
-        return None
-    return Resources(found[_REGISTERS], found[_STACK])
 
 
 def _attributes(code: bytes) -> Iterator[tuple[int, int]]:

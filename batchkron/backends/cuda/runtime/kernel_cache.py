@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from batchkron.backends.cuda.runtime.private_files import check_private, read_private, write_private
@@ -39,34 +39,26 @@ class CompiledKernel:
     code: bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelRecord:
-    """Keys of the requested kernels: those compiled, and those found in the cache."""
-
-    compiled: set[str] = field(default_factory=set)
-    found: set[str] = field(default_factory=set)
-
-
-_records: list[KernelRecord] = []
+_records: dict[int, dict[str, bool]] = {}  # by their ids
 
 
 @contextmanager
-def recorded_kernels() -> Iterator[KernelRecord]:
-    """Record the kernels that any thread requests from the cache, not those loaded before."""
-    record = KernelRecord()
-    _records.append(record)
+def recorded_kernels() -> Iterator[dict[str, bool]]:
+    """Record the kernels that any thread requests from the cache, not those loaded before.
+
+    A key is True if its kernel was compiled, False if it was found in the cache.
+    """
+    record: dict[str, bool] = {}
+    _records[id(record)] = record
     try:
         yield record
     finally:
-        _records.remove(record)
+        del _records[id(record)]
 
 
 def _note(key: str, is_new: bool) -> None:
-    for record in tuple(_records):
-        if is_new:
-            record.compiled.add(key)
-        elif key not in record.compiled:
-            record.found.add(key)
+    for record in tuple(_records.values()):
+        record[key] = is_new or record.get(key, False)
 
 
 def cache_folder() -> Path:

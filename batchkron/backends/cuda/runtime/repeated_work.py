@@ -203,7 +203,8 @@ class RepeatedWork:
 
     def _run(self, stream: Any, x: DeviceArray, y: DeviceArray | None) -> None:
         if self._moves != moves():
-            self._drop()
+            # an update has moved arrays that the graph reads
+            self._moves, self._graph, self._memory, self._calls = moves(), None, None, 0
         if self._prepared.is_first(stream) or self._refused or not x.size:
             self._calls += 1
             self._work(x, y)
@@ -223,10 +224,6 @@ class RepeatedWork:
     def _copy_result(self, y: DeviceArray | None, stream: Any) -> None:
         if y is not None and self._y is not None:
             y.data.copy_from_device_async(self._y.data, y.nbytes, stream)
-
-    def _drop(self) -> None:
-        """Forget the graph: an update has moved arrays that it reads."""
-        self._moves, self._graph, self._memory, self._calls = moves(), None, None, 0
 
     def _capture(self, stream: Any, x: DeviceArray, y: DeviceArray | None) -> None:
         """Do the work on a stream of its own, so that workspace is there, and capture it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,19 +82,17 @@ def laid_out_matrices(mode: SegmentMode, matrices: Array, itemsize: int | None =
     return result.reshape(-1)
 
 
-class EdgeList(NamedTuple):
-    """The edges along one mode into the blocks of one vector."""
+def edge_list(
+    mode: int, target: int, starts: _Ids, children: _Ids, words: _Ids
+) -> tuple[_Ids, ...]:
+    """Return output block, mode, input block and first 16-byte word of the matrix of each edge.
 
-    mode: int  # index of a `SegmentMode`
-    target: int  # the vector's first block
-    starts: _Ids  # block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``
-    children: _Ids  # the input block of each edge
-    words: _Ids  # the first 16-byte word of each edge's matrix
-
-    def outputs(self) -> _Ids:
-        """Return the output block of each edge."""
-        counts = np.diff(self.starts)
-        return np.repeat(np.arange(self.target, self.target + len(counts)), counts)
+    The edges are along one mode, the index of a `SegmentMode`, into the blocks of a vector, whose
+    first one is ``target``: block i has the edges ``starts[i]`` to ``starts[i + 1] - 1``.
+    """
+    counts = np.diff(starts)
+    outputs = np.repeat(np.arange(target, target + len(counts)), counts)
+    return outputs, np.full(len(children), mode), children, words
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class EdgeTable:
 
 def edge_table(
     vectors: Sequence[tuple[int, int]],
-    lists: Sequence[EdgeList],
+    lists: Sequence[tuple[_Ids, ...]],
     modes: int,
     *,
     only_with_edges: bool = False,
@@ -122,11 +120,12 @@ def edge_table(
     """Gather edges by node and mode; edges of the same node and mode keep the order of the lists.
 
     ``vectors``: first block and number of blocks of each vector that is computed; ``lists``: all
-    edges into these vectors; ``modes``: number of modes; ``only_with_edges``: whether blocks
-    without edges are no nodes, otherwise they are computed as zero. Raises ValueError if there are
-    too many blocks, or matrices are too large, for 32-bit numbers.
+    edges into these vectors, as `edge_list` returns them; ``modes``: number of modes;
+    ``only_with_edges``: whether blocks without edges are no nodes, otherwise they are computed as
+    zero. Raises ValueError if there are too many blocks, or matrices are too large, for 32-bit
+    numbers.
     """
-    numbers = [np.concatenate(part) for part in zip(*map(_columns, lists), strict=True)]
+    numbers = [np.concatenate(part) for part in zip(*lists, strict=True)]
     outputs, mode, children, words = numbers or [np.zeros(0, np.int64)] * 4
     blocks = np.unique(outputs)
     if not only_with_edges:
@@ -153,10 +152,6 @@ def edge_table(
     found = np.unique(powers, return_counts=True)
     classes = [(1 << int(power), int(n)) for power, n in zip(*found, strict=True)]
     return EdgeTable(targets, starts, edges, tuple(reversed(classes)))
-
-
-def _columns(one: EdgeList) -> tuple[_Ids, ...]:
-    return one.outputs(), np.full(len(one.children), one.mode), one.children, one.words
 
 
 @cache

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from batchkron.backends.cuda.segmented.edges import (
     WORD,
-    EdgeList,
     EdgeTable,
     SegmentMode,
+    edge_list,
     edge_table,
     laid_out_matrices,
     matrix_words,
@@ -161,5 +161,5 @@ def _table(
             source = 0 if part.source == 0 else inputs + vectors[part.source].start
             words = word + part.ids.astype(np.int64) * matrix_words(modes[mode], itemsize)
             children = source + part.children.astype(np.int64)
-            lists.append(EdgeList(mode, target, part.starts, children, words))
+            lists.append(edge_list(mode, target, part.starts, children, words))
     return edge_table(made, lists, len(modes), only_with_edges=adds)

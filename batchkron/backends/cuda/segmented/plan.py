@@ -31,10 +31,10 @@ from batchkron.backends.cuda.runtime.hardware import MAX_GRID_YZ
 from batchkron.backends.cuda.runtime.launch import BoundedCache, Launch, batch_scalars
 from batchkron.backends.cuda.runtime.plan import LinearPlan
 from batchkron.backends.cuda.segmented.edges import (
-    EdgeList,
     EdgeTable,
     SegmentMode,
     SumsShape,
+    edge_list,
     edge_table,
     laid_out_matrices,
     matrix_words,
@@ -187,7 +187,7 @@ class SegmentedPlan(EdgeSums):
         nodes, tables = len(spec.starts) - 1, []
         if 0 not in (*spec.input_shape, *spec.output_shape, len(spec.children)):
             words = spec.factor_ids * matrix_words(mode, spec.dtype.itemsize)
-            edges = EdgeList(0, 0, spec.starts, spec.children, words)
+            edges = edge_list(0, 0, spec.starts, spec.children, words)
             tables.append(edge_table([(0, nodes)], [edges], 1))
         around, blocks = spec.before * spec.behind, (spec.num_inputs, nodes, 0)
         sizes = around * inputs, around * outputs

@@ -217,8 +217,9 @@ class Search(Generic[Choice]):
         found = resources(code)
         if found is None:
             return True
-        registers = -(-found.registers // _REGISTER_UNIT) * _REGISTER_UNIT * launch.threads
-        return registers * launch.resident <= REGISTER_FILE and found.stack <= self._stack
+        registers, stack = found
+        held = -(-registers // _REGISTER_UNIT) * _REGISTER_UNIT * launch.threads * launch.resident
+        return held <= REGISTER_FILE and stack <= self._stack
 
     def _count(self, what: str) -> None:
         self._counts[what] += 1
@@ -234,4 +235,4 @@ def _fits(launch: LaunchShape, limits: DeviceLimits) -> bool:
 
 def _stack(kernel: CompiledKernel) -> int:
     found = resources(kernel.code)
-    return 0 if found is None else found.stack
+    return 0 if found is None else found[1]

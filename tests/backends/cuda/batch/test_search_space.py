@@ -87,7 +87,7 @@ def test_candidates_compile():
         for program, launch in next(filter(None, map(space.kernels, choices))):
             options = compile_options("90")
             _, code = compile_program(program.source, device_sources(), program.expression, options)
-            registers = -(-resources(code).registers // 8) * 8
+            registers = -(-resources(code)[0] // 8) * 8
             assert registers * launch.threads * launch.resident <= 65536
 
 

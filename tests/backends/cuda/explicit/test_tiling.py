@@ -236,27 +236,26 @@ def test_factors_are_split_where_both_parts_are_small(factors):
 )
 def test_steps_multiply_all_factors_in_order(shapes, itemsize):
     """Each result is read once, from memory of its own."""
-    steps, end = explicit_steps(shapes, itemsize)
-    assert len(steps) == len(shapes) - 1
+    steps, offsets = explicit_steps(shapes, itemsize)
+    assert len(steps) == len(offsets) == len(shapes) - 1
     factors = [[k] for k in range(len(shapes))]
     sizes = list(shapes)
-    for step in steps:
-        factors.append(factors[step.left] + factors[step.right])
-        (p, q), (r, s) = sizes[step.left], sizes[step.right]
-        assert (step.rows, step.columns) == (p * r, q * s)
-        sizes.append((step.rows, step.columns))
+    for left, right in steps:
+        factors.append(factors[left] + factors[right])
+        (p, q), (r, s) = sizes[left], sizes[right]
+        sizes.append((p * r, q * s))
     assert factors[-1] == list(range(len(shapes)))
-    read = sorted(place for step in steps for place in (step.left, step.right))
+    read = sorted(place for step in steps for place in step)
     assert read == list(range(2 * len(steps)))
-    ends = [step.offset + step.rows * step.columns * itemsize for step in steps[:-1]]
-    begins = [*[step.offset for step in steps[:-1]], end]
-    assert begins[0] == 0
-    for last, begin in zip(ends, begins[1:], strict=True):
+    results = sizes[len(shapes) : -1]
+    assert offsets[0] == 0
+    for (p, q), offset, begin in zip(results, offsets[:-1], offsets[1:], strict=True):
+        last = offset + p * q * itemsize
         assert last <= begin < last + RESULT_BYTES
         assert begin % RESULT_BYTES == 0
 
 
 def test_four_factors_of_one_size_are_two_pairs():
-    steps, end = explicit_steps([(8, 8)] * 4, 8)
-    assert [(step.left, step.right) for step in steps] == [(0, 1), (2, 3), (4, 5)]
-    assert end == 2 * 64**2 * 8
+    steps, offsets = explicit_steps([(8, 8)] * 4, 8)
+    assert steps == [(0, 1), (2, 3), (4, 5)]
+    assert offsets == [0, 64**2 * 8, 2 * 64**2 * 8]

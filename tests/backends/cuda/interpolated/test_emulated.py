@@ -15,7 +15,7 @@ from batchkron.backends.cuda.interpolated.kernel import (
     window_arrays,
 )
 from batchkron.backends.cuda.interpolated.pieces import fold_arguments
-from batchkron.backends.cuda.interpolated.segments import SegmentBounds, segments_of
+from batchkron.backends.cuda.interpolated.segments import segments_of
 from batchkron.backends.reference import InterpolationPlan
 from batchkron.spec.interpolated import Windows
 
@@ -139,7 +139,7 @@ class Problem:
 
     def cut_in_segments(self, points, spare=2):
         """Store segments of some points, empty ones behind them, and memory with NaN."""
-        given = segments_of(self.windows, SegmentBounds(points, self.count + spare, 0))
+        given = segments_of(self.windows, points, self.count + spare)
         names = "entries", "segments", "covers"
         self.more = dict(zip(names, given, strict=True))
         self.segment_count = self.count + spare

@@ -16,7 +16,6 @@ from batchkron.backends.cuda.interpolated.kernel import (
     window_arrays,
 )
 from batchkron.backends.cuda.interpolated.segments import (
-    SegmentBounds,
     cell_cut,
     deepest_of,
     segment_bounds,
@@ -80,13 +79,13 @@ def test_segments_have_all_points_and_cover_their_windows(rng, sizes, count, poi
     monkeypatch.setattr(segments, "MIN_POINTS", points)
     monkeypatch.setattr(segments, "_MAX_POINTS", points)
     given = windows(rng, sizes, count)
-    bounds = segment_bounds(sizes, count, DEVICE)
-    assert bounds.points == points
-    entries, found, meeting = segments_of(given, bounds)
-    assert found.shape == (bounds.segments + 1, 4)
+    least, most, spans = segment_bounds(sizes, count, DEVICE)
+    assert least == points
+    entries, found, meeting = segments_of(given, points, most)
+    assert found.shape == (most + 1, 4)
     base, span, first, begin = found.T
     assert (begin[-1], span[-1]) == (count, 0)
-    assert span.sum() <= bounds.spans
+    assert span.sum() <= spans
     rows = [n - 3 for n in sizes[:-1]]
     covers = meeting.reshape(*rows, sizes[-1], 2)
     np.testing.assert_array_equal(entries.T, [given.places, given.corners[:, -1]])
@@ -112,7 +111,7 @@ def test_segments_have_all_points_and_cover_their_windows(rng, sizes, count, poi
 def test_points_in_few_cells_are_cut_in_longer_segments(rng):
     given = windows(rng, (20, 20), 5000)
     given.corners[...] = (5, 6)
-    _, found, covers = segments_of(given, SegmentBounds(4, 5000, 0))
+    _, found, covers = segments_of(given, 4, 5000)
     assert (found[:, 1] > 0).sum() == deepest_of(covers) == -(-5000 // 25)
     assert np.diff(found[:201, 3]).min() == 25
     assert cell_cut((20, 20), 1, 200, DEVICE) == (32, 32)
@@ -132,22 +131,22 @@ def test_how_segments_are_cut():
                 share, turns = cell_cut(sizes, vectors, deepest, DEVICE)
                 assert share % turns == 0
                 assert share // turns <= 4 ** (modes - 1)
-    assert segment_bounds((128, 128), 500_000, DEVICE).points == 32
-    assert segment_bounds((32,) * 3, 500_000, DEVICE).points == 59
-    assert segment_bounds((16,) * 4, 262_144, DEVICE).points == 124
-    assert segment_bounds((128, 128), 1 << 26, DEVICE).points == 256
+    assert segment_bounds((128, 128), 500_000, DEVICE)[0] == 32
+    assert segment_bounds((32,) * 3, 500_000, DEVICE)[0] == 59
+    assert segment_bounds((16,) * 4, 262_144, DEVICE)[0] == 124
+    assert segment_bounds((128, 128), 1 << 26, DEVICE)[0] == 256
 
 
 def test_where_memory_is_short_fewer_vectors_are_taken():
-    bounds = segment_bounds((32,) * 3, 500_000, DEVICE)
-    assert vectors_at_once((32,) * 3, bounds, 16, 8) == 16
-    bounds = segment_bounds((8,) * 6, 16_384, DEVICE)
-    assert vectors_at_once((8,) * 6, bounds, 16, 4) == 2
-    assert vectors_at_once((8,) * 6, bounds, 16, 8) == 1
-    bounds = segment_bounds((16,) * 6, 1_000_000, DEVICE)
-    assert vectors_at_once((16,) * 6, bounds, 1, 4) == 0  # owners of cells need no memory
-    assert vectors_at_once((1 << 28,), SegmentBounds(32, 1, 8), 1, 4) == 0
-    assert vectors_at_once((9,), segment_bounds((9,), 0, DEVICE), 4, 8) == 4
+    spans = segment_bounds((32,) * 3, 500_000, DEVICE)[2]
+    assert vectors_at_once((32,) * 3, spans, 16, 8) == 16
+    spans = segment_bounds((8,) * 6, 16_384, DEVICE)[2]
+    assert vectors_at_once((8,) * 6, spans, 16, 4) == 2
+    assert vectors_at_once((8,) * 6, spans, 16, 8) == 1
+    spans = segment_bounds((16,) * 6, 1_000_000, DEVICE)[2]
+    assert vectors_at_once((16,) * 6, spans, 1, 4) == 0  # owners of cells need no memory
+    assert vectors_at_once((1 << 28,), 8, 1, 4) == 0
+    assert vectors_at_once((9,), segment_bounds((9,), 0, DEVICE)[2], 4, 8) == 4
 
 
 @pytest.mark.parametrize("capability", DEVICES)

@@ -10,7 +10,7 @@ from nvrtc import DEVICES
 
 from batchkron.backends.cuda.choose import families, needed_kernel
 from batchkron.backends.cuda.kernel_family import without
-from batchkron.backends.cuda.segmented.edges import EdgeList, SumsShape, edge_table
+from batchkron.backends.cuda.segmented.edges import SumsShape, edge_list, edge_table
 
 DEVICE, FAMILIES = DEVICES["90"], families("segmented")
 chosen = partial(needed_kernel, "segmented")
@@ -52,7 +52,7 @@ def test_children_are_staged_where_that_was_faster():
 def test_kernels_of_all_numbers_of_vectors_take_one_table():
     shape, starts = shape_of((3,) * 6, "f4"), np.arange(0, 1004, 2)
     none = np.zeros(1002, np.int64)
-    lists = [EdgeList(mode, 0, starts, none, none) for mode in range(6)]
+    lists = [edge_list(mode, 0, starts, none, none) for mode in range(6)]
     table = edge_table([(0, 501)], lists, 6)
     one, many = (chosen(replace(shape, outer=n), DEVICE) for n in (1, 1000))
     assert one.variant != many.variant

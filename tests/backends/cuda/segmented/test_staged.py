@@ -8,7 +8,7 @@ import pytest
 from edge_tables import block_modes, table_of
 from nvrtc import DEVICES
 
-from batchkron.backends.cuda.segmented.edges import EdgeList, edge_table
+from batchkron.backends.cuda.segmented.edges import edge_list, edge_table
 from batchkron.backends.cuda.segmented.staged import ModeBundle, staged_loads, staged_tiling
 
 LIMITS = DEVICES["90"]
@@ -92,18 +92,15 @@ def test_loads_hold_each_edge_once(rng, kinds):
         count[7] = 0  # a node without edges
         starts = np.concatenate([[0], np.cumsum(count)])
         children, words = rng.integers(0, kinds, starts[-1]), rng.integers(0, 10**6, starts[-1])
-        lists.append(EdgeList(mode, 0, starts, children, words))
+        lists.append(edge_list(mode, 0, starts, children, words))
     bundles = [ModeBundle(3, 2, 27, 1, 1), ModeBundle(3, 3, 1, 9, 1)]
     table = edge_table([(0, nodes)], lists, modes)
     first, loads = staged_loads(table, bundles)
     expected = sorted(
-        (node, edges.mode, int(edges.children[e]), int(edges.words[e]))
+        (list(table.targets).index(node), mode, int(child), int(word))
         for edges in lists
-        for node in range(nodes)
-        for e in range(edges.starts[node], edges.starts[node + 1])
+        for node, mode, child, word in zip(*edges, strict=True)
     )
-    ranks = {int(target): k for k, target in enumerate(table.targets)}
-    expected = sorted((ranks[node], *rest) for node, *rest in expected)
     assert sorted(edges_of_loads(first, loads, bundles, modes)) == expected
     assert len(loads) <= len(expected)
     pairs = {(node, mode >= 3, child) for node, mode, child, _ in expected}
@@ -113,7 +110,7 @@ def test_loads_hold_each_edge_once(rng, kinds):
 
 def test_no_edges():
     starts, none = np.zeros(4, np.int64), np.zeros(0, np.int64)
-    lists = [EdgeList(mode, 0, starts, none, none) for mode in range(2)]
+    lists = [edge_list(mode, 0, starts, none, none) for mode in range(2)]
     first, loads = staged_loads(
         edge_table([(0, 3)], lists, 2), [ModeBundle(3, 1, 3, 1, 1), ModeBundle(3, 1, 1, 3, 1)]
     )

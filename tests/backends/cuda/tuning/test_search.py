@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from batchkron.backends.cuda.kernel import LaunchShape
-from batchkron.backends.cuda.runtime.cubin import Resources, resources
+from batchkron.backends.cuda.runtime.cubin import resources
 from batchkron.backends.cuda.runtime.hardware import DeviceLimits
 from batchkron.backends.cuda.runtime.kernel_cache import CompiledKernel
 from batchkron.backends.cuda.runtime.program import Program
@@ -221,4 +221,4 @@ def test_code_that_is_no_cubin_tells_nothing(code):
 
 
 def test_a_cubin_tells_registers_and_stack():
-    assert resources(cubin(77, 16)) == Resources(77, 16)
+    assert resources(cubin(77, 16)) == (77, 16)

@@ -49,28 +49,30 @@ def add_parts(kernel, address):
 
 def _rows_at_once(kernel, given):
     """All gradients of a product."""
-    work, product = kernel.work, kernel.work.product
+    product, _, wanted, with_x, turned = kernel.work
     dtype = product.dtype
     assert int(given["rows"]) == product.outer
     factors = []
     for place, rows, columns, along, across in zip(
-        given["factors"], product.rows, product.columns, given["along"], given["across"],
+        given["factors"], product.inputs, product.outputs, given["along"], given["across"],
         strict=True,
     ):  # fmt: skip
         size = (rows - 1) * int(along) + (columns - 1) * int(across) + 1
         memory = at(place, (size,), dtype)
         strides = int(along) * dtype.itemsize, int(across) * dtype.itemsize
         factors.append(np.lib.stride_tricks.as_strided(memory, (rows, columns), strides))
-    x = at(given["x"], (product.outer, *product.rows), dtype)
-    gradient = at(given["gradient"], (product.outer, *product.columns), dtype)
-    parts = at(given["parts"], (kernel.launch.blocks, sum(work.counts)), dtype)
+    x = at(given["x"], (product.outer, *product.inputs), dtype)
+    gradient = at(given["gradient"], (product.outer, *product.outputs), dtype)
+    sizes = zip(product.inputs, product.outputs, wanted, strict=True)
+    counts = [rows * columns for rows, columns, needed in sizes if needed]
+    parts = at(given["parts"], (kernel.launch.blocks, sum(counts)), dtype)
     parts[...] = 0
     begin = 0
-    for k, needed in enumerate(work.needed):
+    for k, needed in enumerate(wanted):
         if needed:
             sums = factor_gradient(x, gradient, factors, k)
             end = begin + sums.size
-            parts[0, begin:end] = (sums.T if work.turned else sums).reshape(-1)
+            parts[0, begin:end] = (sums.T if turned else sums).reshape(-1)
             begin = end
-    if work.with_x:
+    if with_x:
         at(given["of_x"], x.shape, dtype)[...] = vector_gradient(gradient, factors)

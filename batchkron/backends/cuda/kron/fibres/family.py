@@ -45,7 +45,7 @@ from batchkron.backends.cuda.kron.fibres.passes import (
     writes_to_array,
 )
 from batchkron.backends.cuda.kron.fibres.rank import NARROW_BYTES, ranks, slower_by_conflicts
-from batchkron.backends.cuda.kron.kernel import KronFamily
+from batchkron.backends.cuda.kron.kernel import MEMORY, KronFamily
 from batchkron.backends.cuda.runtime.hardware import (
     MAX_THREAD_REGISTERS,
     REGISTER_FILE,
@@ -99,9 +99,7 @@ class Fibres(KronFamily):
         "warp_item": (20, "of an iteration of a warp over groups of fibres"),
         "thread_copy": (0.16, "of an element or word that a thread copies from or to the array"),
         "memory_latency": (1000, "latency of memory, for data that is in no cache"),
-        "memory_rate": (3000, "bandwidth of memory, bytes per nanosecond"),
-        "cache_rate": (5000, "bandwidth of the second-level cache"),
-        "cache_bytes": (7e6, "if this many bytes are read and written, half are in the cache"),
+        **MEMORY,
         "narrow": (0.8, "relative increase of memory time by how short a tile's rows are"),
         "unaligned": (3, "the same where rows are not aligned to sectors"),
         "sharpness": (2.4, "see `slowest`"),

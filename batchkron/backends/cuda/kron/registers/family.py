@@ -22,7 +22,7 @@ from batchkron.backends.cuda.estimates import (
     warps_of,
 )
 from batchkron.backends.cuda.kernel import Kernel, LaunchShape
-from batchkron.backends.cuda.kron.kernel import KronFamily
+from batchkron.backends.cuda.kron.kernel import MEMORY, KronFamily
 from batchkron.backends.cuda.kron.registers.passes import RegisterPass, ThreadAxis, staged_elements
 from batchkron.backends.cuda.kron.registers.variants import (
     RegisterVariant,
@@ -88,12 +88,7 @@ class Registers(KronFamily):
         ),
         "line": (0.3, "its time for each 128-byte line of the array that a warp touches"),
         "memory_latency": (2500, "latency of memory, for data that is in no cache"),
-        "memory_rate": (3000, "bandwidth of memory, bytes per nanosecond"),
-        "cache_rate": (5000, "bandwidth of the second-level cache"),
-        "cache_bytes": (
-            7e6,
-            "if this many bytes are read and written, half of them are in the cache",
-        ),
+        **MEMORY,
         "scattered": (
             0.1,
             "relative increase of the time of transfers if a warp writes to twice as many "

@@ -290,7 +290,8 @@ class TilePlanner:
         if room > 1:
             for axis in sorted(rest):
                 split = max(n for n in range(1, room + 1) if rest[axis] % n == 0)
-                if 0 < axis < len(before) - 1 and split > 1 and self._spare(rest, split):
+                is_busy = math.prod(rest.values()) // split >= _MIN_BUSY_THREADS
+                if 0 < axis < len(before) - 1 and split > 1 and is_busy:
                     rest[axis] //= split
                     far = rest[axis]
                     registers.insert(
@@ -307,10 +308,6 @@ class TilePlanner:
             if rest[axis] > 1 or axis in (0, last)
         )
         return RegisterPass(tuple(registers), threads)
-
-    def _spare(self, rest: dict[int, int], split: int) -> bool:
-        """Whether enough threads have work if each takes ``split`` times as many fibres."""
-        return math.prod(rest.values()) // split >= _MIN_BUSY_THREADS
 
     def buffer(self, pads: Sequence[int]) -> int:
         """Return the elements of a buffer that is large enough for the tile between all passes."""
