@@ -15,8 +15,15 @@ such as help(batchkron.gekmm). The command is "batchkron --help".
 Names are imported on first use.
 """
 
+from importlib.util import find_spec
+
 from batchkron.lazy import lazy_names
 
+if find_spec("batchkron._core") is None:
+    raise ImportError(
+        f"{__path__[0]} has no compiled core: these are batchkron's sources, which Python found in "
+        "place of the installed package. Start it in another folder, or as python -P"
+    )
 TYPE_CHECKING = False  # type checkers take it for True; nothing has to be imported to say so
 if TYPE_CHECKING:
     from batchkron import distributed as distributed

@@ -1,9 +1,11 @@
 """Public names load on first use: what importing costs, and what `dir` and `help` show."""
 
 import json
+import os
 import pydoc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,27 @@ def test_problems_and_solvers_load_no_splines_and_quadrature():
     assert "batchkron.problems.pde" in loaded
     heavy = {"fft", "integrate", "interpolate", "optimize", "spatial", "special"}
     assert not {f"scipy.{name}" for name in heavy} & loaded
+
+
+@pytest.mark.parametrize("statement", ["import batchkron", "from batchkron.solvers import evolve"])
+def test_sources_without_a_core_say_where_to_go(tmp_path, statement):
+    """What a newcomer meets who starts Python in the folder of the sources."""
+    sources = tmp_path / "batchkron"
+    sources.mkdir()
+    for path in Path(bk.__file__).parent.glob("*.py"):
+        (sources / path.name).write_text(path.read_text())
+    environment = {**os.environ, "PYTHONSAFEPATH": ""}
+    run = subprocess.run(
+        [sys.executable, "-c", statement],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {sources} has no compiled core")
+    assert last.endswith("Start it in another folder, or as python -P")
 
 
 @pytest.mark.parametrize("name", ["problems", "solvers", "distributed", "kronecker_sparse"])
