@@ -308,6 +308,15 @@ def _remembers(measure: Any) -> bool:
     return all(has_attribute(measure, name) for name in ("begin", "save", "restore"))
 
 
+def measured_at(t: float, records: Sequence[Any]) -> Mapping[str, Any]:
+    """Return the quantities of the last record that has some, if it is of this time."""
+    for record in reversed(records):
+        given = record.get("quantities") if isinstance(record, Mapping) else None
+        if isinstance(given, Mapping):
+            return given if record.get("t") == t else {}
+    return {}
+
+
 class History:
     """The records of a run, which can be written as JSON; at most about 400, or 4000 if measured.
 
@@ -333,14 +342,6 @@ class History:
             del self.records[::2]
         self._open = steps is None or adapts
         self._stride = max(1, math.ceil((steps or 0) / self._limit))
-
-    def measured_at(self, t: float) -> Mapping[str, Any]:
-        """Return the quantities of the last record that has some, if it is of this time."""
-        for record in reversed(self.records):
-            given = record.get("quantities") if isinstance(record, Mapping) else None
-            if isinstance(given, Mapping):
-                return given if record.get("t") == t else {}
-        return {}
 
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""

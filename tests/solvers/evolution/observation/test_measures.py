@@ -1,5 +1,6 @@
 """Quantities that belong to the grid of a problem: moments, and what flows out."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from batchkron.problems import PDE, Axis, Separable, div
 from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
+from batchkron.storage import load_checkpoint, save_checkpoint
 
 
 def streaming():
@@ -127,6 +129,21 @@ def test_a_resumed_run_goes_on_with_the_outflow_so_far(steps, adapt, tmp_path):
     resumed, undisturbed = run(resume=path).recorded, run().recorded
     expected = np.interp(resumed.t, undisturbed.t, undisturbed["out"])
     np.testing.assert_allclose(resumed["out"], expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_the_outflow_so_far_counts_where_a_resumed_run_drops_records(more, tmp_path):
+    """It drops every second one; the last of them, too, if their number is odd."""
+    problem = streaming().discretize(2, 2)
+    watch, path = {"out": Quantity.outflow(problem, 2)}, tmp_path / "half.h5"
+    settings = {"method": "rk4", "dt": 0.01, "watch": watch}
+    evolve(problem, until=0.2, checkpoint=path, **settings)
+    saved = load_checkpoint(path)
+    first = saved.history[0]
+    many = [first] * (2000 + more - len(saved.history)) + saved.history
+    save_checkpoint(path, replace(saved, history=many))
+    resumed = evolve(problem, until=0.21, resume=path, **settings)
+    assert resumed.watched["out"].first == saved.history[-1]["quantities"]["out"] != 0
 
 
 def test_a_problem_of_ones_own_keeps_the_measure():
