@@ -330,7 +330,8 @@ class _MergedSum(KroneckerSparse):
     def __init__(self, left: KroneckerSparse, right: KroneckerSparse, sign: int) -> None:
         self._summands, self._sign = (left, right), sign
         with building_on(left._backend):
-            super().__init__(self._sum(), **left._options)
+            options = {**left._options, "tune": left._tune or right._tune}
+            super().__init__(self._sum(), **options)
         self._place = left._place
         self.args = (left, right)
         for summand in self._summands:
