@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dense_oracle import random_array
 
 from batchkron.problems import PDE, Axis, Separable, div
 from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
@@ -162,6 +163,17 @@ def test_weights_of_complex_states():
     result = evolve(np.diag([-1.0 + 0j, -2.0]), watch={"sum": weights}, **run)
     assert result.watched["sum"].first == (weights @ start).real
     assert result.watched["sum"].last == pytest.approx((weights @ result.u).real, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [4, 10_000])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.parametrize("state", [float, complex])
+def test_weights_of_another_dtype(rng, state, dtype, size):
+    """Long vectors are multiplied in another way."""
+    weights = random_array(rng, (size,), dtype)
+    u = random_array(rng, (size,), state)
+    found = Quantity(weights).value(0.0, u)
+    assert found == pytest.approx((weights.astype("c16") @ u).real, rel=1e-10, abs=1e-10)
 
 
 def test_weights_of_another_size():
