@@ -184,7 +184,9 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"layout": self.layout, "precision": self.precision, "tune": self._tune}
+        options = {"layout": self.layout, "precision": self.precision}
+        # subclasses need not take it
+        return {**options, "tune": True} if self._tune else options
 
     def _recipe(self) -> tuple[Any, ...]:
         made = partial(type(self), **self._options)
