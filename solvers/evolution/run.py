@@ -438,7 +438,7 @@ class Run:
         observer = self._observer
         if observer.quantities and observer.measured_at == t and not measured_at(t, records):
             seconds = round(time.perf_counter() - self._began, 6)
-            records.append({"event": "step", "step": step, "t": t, "seconds": seconds})
+            records.append({"event": "checkpoint", "step": step, "t": t, "seconds": seconds})
             records[-1] |= self._size | self._measured
         return records
 

@@ -360,7 +360,7 @@ class History:
         """Add a record.
 
         ``event``: "start" (if quantities are recorded), "step", "resume", "adapt", "repeat", or the
-          status at the end.
+          status at the end; files have "checkpoint", too, where quantities are in no other record.
         ``step``: the step's number, counted from t0.
         ``t``: the time after the step.
         ``seconds``: wall-clock seconds since this run, or its continuation, began.

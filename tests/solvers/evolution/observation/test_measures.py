@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from dense_oracle import random_array
 
+from batchkron.analysis.recorded import recorded_in
 from batchkron.problems import PDE, Axis, Separable, div
 from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
 from batchkron.storage import load_checkpoint, save_checkpoint
@@ -127,7 +128,9 @@ def test_a_resumed_run_goes_on_with_the_outflow_so_far(steps, adapt, tmp_path):
 
     path, half = tmp_path / "half.h5", steps // 2 + 1
     run(checkpoint=path, callback=lambda state: state.step == half)
-    resumed, undisturbed = run(resume=path).recorded, run().recorded
+    history = run(resume=path).history
+    assert all("norm" in record for record in history if record["event"] == "step")
+    resumed, undisturbed = recorded_in(history), run().recorded
     expected = np.interp(resumed.t, undisturbed.t, undisturbed["out"])
     np.testing.assert_allclose(resumed["out"], expected, rtol=0, atol=2e-5)
 
