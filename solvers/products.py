@@ -65,10 +65,12 @@ def dot(x: Vector, y: Vector) -> complex:
     x, y : ndarray, shape (N,)
         Vectors; NaN and infinity propagate.
     """
-    if type(x) is np.ndarray and x.size >= _MIN_OWN_PRODUCT and x.dtype.char in _PRECISIONS:
-        given = [as_array(each, "vectors").astype(x.dtype, copy=False) for each in (x, y)]
-        rows = [np.ascontiguousarray(each) for each in given]
-        return host_backend().inner_product(*rows)
+    if type(x) is np.ndarray and x.size >= _MIN_OWN_PRODUCT:
+        dtype = x.dtype if y.dtype == x.dtype else np.result_type(x, y)
+        if dtype.char in _PRECISIONS:
+            given = [as_array(each, "vectors").astype(dtype, copy=False) for each in (x, y)]
+            rows = [np.ascontiguousarray(each) for each in given]
+            return host_backend().inner_product(*rows)
     return complex(array_module(x).vdot(x, y))
 
 

@@ -197,8 +197,10 @@ class MovingSources:
         for edge in self._edges:
             out += edge.edge.time(t) * edge(t)
         if self._functions:
-            # one after another: functions may return the same array of their own
-            values: Any = sum(function(*self._points, t) for function in self._functions)
+            first, *others = self._functions
+            values: Any = first(*self._points, t)
+            if others:  # one after another: functions may return the same array of their own
+                values = sum((other(*self._points, t) for other in others), values.copy())
             out += self._transform().coefficients(values)
 
     def write(self, t: float, u: Values, out: Values) -> None:

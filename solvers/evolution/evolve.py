@@ -221,8 +221,8 @@ def evolve(
     of them read the file. With ``adapt`` all ranks decide about the whole grid, as one process, and
     ``result.problem`` knows the blocks of the last one. A preconditioner by name is made of the
     whole operator by each rank, and dealt out to all of them; so is a function's by
-    `batchkron.distributed.distribute`. Events, functions in ``watch`` and functions as ``solver``
-    need the whole state and are refused (TypeError).
+    `batchkron.distributed.distribute`. Events, functions in ``watch`` other than the problem's
+    ``quantities()``, and functions as ``solver`` need the whole state and are refused (TypeError).
 
     Examples
     --------

@@ -45,8 +45,8 @@ def refuse_for_ranks(
         )
     for name, given in dict(watch or {}).items():
         measure = given.measure if isinstance(given, Quantity) else given
-        if callable(measure):
+        if callable(measure) and not attribute(measure, "of_blocks", False):
             raise TypeError(
                 f"watch[{name!r}] is a function of the whole state, and the problem is "
-                "distributed; give this rank's block of weights."
+                "distributed; give this rank's block of weights, or one of its quantities()."
             )

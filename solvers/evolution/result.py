@@ -156,7 +156,8 @@ class Result:
         end), ``step``, ``t``, ``seconds``, for steps ``norm`` (‖u‖₂) and with implicit methods
         ``iterations`` of the linear solve; at most a few hundred. If the grid changes, all of them
         have the number of ``unknowns``; "adapt" records a change, with the numbers of cells
-        ``added`` and ``removed``, and "repeat" steps that are taken again with more cells.
+        ``added`` and ``removed``, and "repeat" steps that are taken again with more cells. Of a
+        resumed run "checkpoint" has the quantities there, if no step that is recorded does.
     dt : float
         The time step; for adaptive steps the one that would have been tried next.
     method : str

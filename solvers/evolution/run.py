@@ -25,7 +25,7 @@ from .adapt.adapt import Adapt, AdaptiveProblem, as_rule
 from .adapt.follower import GridFollower, first_grid, refuse_of_one_grid
 from .checkpoints import Checkpoints, SavedState, as_checkpoint_file
 from .guards import watched
-from .observation.observers import History, Observer
+from .observation.observers import History, Observer, measured_at
 from .observation.progress import make_progress
 from .on_ranks import refuse_for_ranks
 from .operator_checks.imex_step import check_imex_step
@@ -178,9 +178,10 @@ class Run:
         control, observer, resumed = self._control, self._observer, integration.resumed
         self._refusal = ""  # why the step is not stable on a grid that has become finer
         self._began = time.perf_counter()
+        carried = [] if resumed is None else resumed.history
         self._history = History(
             control.last_step,
-            [] if resumed is None else resumed.history,
+            carried,
             adapts=self._follower is not None,
             measured=bool(observer.quantities),
         )
@@ -188,7 +189,7 @@ class Run:
         self._is_lost = False  # whether the run has ended by a step that failed
         if resumed is not None:
             self._record("resume", warnings=differences)
-        before = self._history.measured_at(control.t)
+        before = measured_at(control.t, carried)  # the history may have dropped that record
         observer.begin(control.t, self._shown_u, first=integration.first_step == 0, before=before)
         if observer.quantities and resumed is None:
             self._record("start", **self._measured)
@@ -435,9 +436,9 @@ class Run:
         """Return the history for a checkpoint, with the quantities of its state."""
         records = self._history.save()[0]
         observer = self._observer
-        if observer.quantities and observer.measured_at == t and not self._history.measured_at(t):
+        if observer.quantities and observer.measured_at == t and not measured_at(t, records):
             seconds = round(time.perf_counter() - self._began, 6)
-            records.append({"event": "step", "step": step, "t": t, "seconds": seconds})
+            records.append({"event": "checkpoint", "step": step, "t": t, "seconds": seconds})
             records[-1] |= self._size | self._measured
         return records
 

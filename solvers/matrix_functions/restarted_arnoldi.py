@@ -33,8 +33,8 @@ class _Cycle:
     def __init__(self, like: Vector, size: int) -> None:
         self.rows = array_module(like).empty((size + 1, len(like)), like.dtype)
         self.matrix = np.zeros((size + 1, size), np.result_type(like.dtype, np.float64))
-        self.count = 0
-        self.eps = float(np.finfo(like.dtype).eps)
+        self.count, limits = 0, np.finfo(like.dtype)
+        self.eps, self.largest = (float(n) for n in (limits.eps, limits.max))
 
     def begin(self, v: Vector) -> None:
         """Begin with a vector of length 1."""
@@ -106,13 +106,13 @@ def any_function(
                 continue
             joined = _joined(whole, below, cycle.square)
             weights = size * first_column(f, t * joined)[done:]
-            if not np.isfinite(weights).all():
+            total = math.hypot(norm(x), norm(weights))
+            if not total <= cycle.largest:
                 return Outcome(b * np.nan, math.nan, Status.NOT_FINITE, done + cycle.count)
             change = weights.astype(np.result_type(weights, known))
             change[: len(known)] -= known
-            total = math.hypot(norm(x), float(np.linalg.norm(weights)))
             rounding = 10 * cycle.eps * total
-            error = max(0.0 if ended else float(np.linalg.norm(change)), rounding)
+            error = max(0.0 if ended else norm(change), rounding)
             known = weights
             if error <= max(rtol * total, atol, rounding) or cycle.count >= most:
                 break
@@ -177,8 +177,9 @@ def inverse_root(
                 after = -(cycle.below * solved[-1]) * left
                 lowest = min(lowest, _LOWEST * float(np.abs(values).min()))
                 error = float((weights * (np.abs(after) / (shifts + lowest))).sum())
-                limit = max(rtol * max(norm(x), float(np.linalg.norm(found))), atol / size)
-                if not math.isfinite(limit):  # restarts that diverge
+                length = max(norm(found), norm(x))
+                limit = max(rtol * length, atol / size)
+                if not length <= cycle.largest:  # restarts that diverge
                     return Outcome(b * np.nan, math.nan, Status.NOT_FINITE, done + cycle.count)
             elif last:
                 return Outcome(b * np.nan, math.nan, Status.INDEFINITE, done + cycle.count)

@@ -45,7 +45,8 @@ def hermitian_function(
     same arithmetic (A. Frommer and V. Simoncini, Matrix functions, in: Model order reduction,
     Springer 2008). Storage: kept + 4 vectors.
     """
-    size, eps = norm(b), float(np.finfo(b.dtype).eps)
+    size, limits = norm(b), np.finfo(b.dtype)
+    eps = float(limits.eps)
     if size == 0.0 or not math.isfinite(size):
         return of_no_length(b, size)
     alphas: list[float] = []
@@ -74,11 +75,14 @@ def hermitian_function(
             if not np.isfinite(weights).all():
                 status = Status.NOT_FINITE if f == "exp" else Status.INDEFINITE
                 return Outcome(b * np.nan, math.nan, status, len(alphas))
+            total = norm(weights) * size
+            if not total <= limits.max:
+                return Outcome(b * np.nan, math.nan, Status.NOT_FINITE, len(alphas))
             change = weights.astype(np.result_type(weights, known))
             change[: len(known)] -= known
             rounding = 10 * eps * float(np.abs(weights).max())
-            error = max(0.0 if ended else float(np.linalg.norm(change)), rounding) * size
-            limit = max(rtol * float(np.linalg.norm(weights)) * size, atol, rounding * size)
+            error = max(0.0 if ended else norm(change), rounding) * size
+            limit = max(rtol * total, atol, rounding * size)
             if error <= limit:
                 break
             if len(alphas) >= maxiter:

@@ -79,8 +79,8 @@ def exponential_of(matrix: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any],
     with np.errstate(all="ignore"):
         x = scipy.linalg.expm(matrix) @ b
         other = scaling * (scipy.linalg.expm(matrix / scaling[:, None] * scaling) @ (b / scaling))
-        length = float(np.linalg.norm(x))
+        length = norm(x)
         if not 0.0 < length < math.inf or not np.isfinite(other).all():
             return None
         rounding = eps * float(np.linalg.norm(matrix, 1)) * length
-        return x, max(rounding, _MARGIN * float(np.linalg.norm(x - other)))
+        return x, max(rounding, _MARGIN * norm(x - other))

@@ -58,6 +58,18 @@ def test_copies_have_values_of_their_own(rng):
             np.testing.assert_array_equal(twin.to_dense(), expected)
 
 
+class OfTwoOptions(bk.KroneckerSparse):
+    def __init__(self, values, *, layout="batch-first", precision=None):
+        super().__init__(values, layout=layout, precision=precision)
+
+
+def test_subclasses_without_tuning_are_copied(rng):
+    op = OfTwoOptions(rng.standard_normal((2, 2, 2, 1)), layout="batch-last")
+    for twin in (copy.copy(op), pickle.loads(pickle.dumps(op))):
+        assert (type(twin), twin.layout) == (OfTwoOptions, "batch-last")
+        np.testing.assert_array_equal(twin.to_dense(), op.to_dense())
+
+
 @pytest.mark.parametrize("kind", [bk.KroneckerProduct, bk.KroneckerSum])
 def test_update_from_an_operators_own_factors(rng, kind):
     op = kind(rng.standard_normal((2, 3, 3)))

@@ -10,6 +10,7 @@ from batchkron.backends.cuda.tuning import tuning
 from batchkron.backends.protocol import unavailable
 
 FACTORS = [np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [2.0, 5.0]])]
+BLOCKS = np.arange(8.0).reshape(1, 2, 2, 2) + 1
 LIST = [[[0, 1], [1, 0]], [0, 1], [1, 0]]
 
 
@@ -18,7 +19,7 @@ def wanted(monkeypatch):
     """For each plan that a backend was asked for, whether it was to be tuned."""
     seen = []
     chosen = bk.backends.backend()
-    for name in ("kron_product", "batch_plan", "kron_plan"):
+    for name in ("kron_product", "batch_plan", "kron_plan", "kron_sparse_product"):
         make = getattr(chosen, name)
 
         def noting(*arguments, make=make):
@@ -37,21 +38,28 @@ def test_plans_are_built_as_asked_for(wanted):
         del wanted[:]
         bk.KroneckerProduct(FACTORS, tune=tune)
         bk.BatchedKron(np.stack(FACTORS), *LIST, tune=tune)
+        bk.KroneckerSparse(BLOCKS, tune=tune)
         bk.gekmm(FACTORS, x, tune=tune)
         bk.gemkm(x, FACTORS, tune=tune)
-        assert wanted == [tune] * 4
+        assert wanted == [tune] * 5
 
 
 def test_relatives_and_pickles_are_tuned_too(wanted):
     product = bk.KroneckerProduct(FACTORS, tune=True)
     batch = bk.BatchedKron(np.stack(FACTORS), *LIST, tune=True)
-    for op in (product, batch):
+    sparse = bk.KroneckerSparse(BLOCKS, tune=True)
+    for op in (product, batch, sparse):
         assert op.T._tune
         again = pickle.loads(pickle.dumps(op))
         assert again.T._tune
         assert (again.to_dense() == op.to_dense()).all()
     assert all(wanted)
-    assert len(wanted) >= 8
+    assert len(wanted) >= 12
+    plain = bk.KroneckerSparse(BLOCKS)
+    for left, right in ((sparse, plain), (plain, sparse)):
+        assert (left + right)._tune
+        (merged,) = bk.KroneckerSparseChain([left, right])._applied
+        assert merged._tune
 
 
 def test_results_on_the_cpu_are_the_same():
@@ -70,6 +78,7 @@ def test_anything_but_a_bool_is_refused(wrong):
         lambda: bk.gemkm(x, FACTORS, tune=wrong),
         lambda: bk.KroneckerProduct(FACTORS, tune=wrong),
         lambda: bk.BatchedKron(np.stack(FACTORS), *LIST, tune=wrong),
+        lambda: bk.KroneckerSparse(BLOCKS, tune=wrong),
     ):
         with pytest.raises(TypeError, match=r"tune is .*; expected a bool"):
             call()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchkron.cli.arguments.name_types import GALLERY_NAME, PROBLEM
+from batchkron.cli.arguments.problem import chosen_problem
 from batchkron.cli.arguments.similar_names import did_you_mean
 from batchkron.cli.exit_codes import ExitCode
 from batchkron.cli.failure import CommandError, usage_errors
@@ -37,8 +38,8 @@ _KINDS = {
 def info(file: str, as_json: bool) -> None:
     """Describe a problem, result or checkpoint file, or a problem of the gallery.
 
-    Of a problem of the gallery it shows the parameters, which "run", "make" and others take as
-    NAME:parameter=value.
+    Of a problem of the gallery it shows the parameters, which this command, "run", "make" and
+    others take as NAME:parameter=value.
     """
     # what computes is loaded here, so that help and completion need not wait for it
     from batchkron.backends import warn_of_missing_kernels
@@ -46,9 +47,13 @@ def info(file: str, as_json: bool) -> None:
     from batchkron.problems import gallery
 
     names = GALLERY_NAME.names()
-    if file in names:
-        with usage_errors((ValueError,)):  # of a plugin that does not load
-            rows: Iterable[tuple[str, Any]] = _entry_rows(gallery.get(file))
+    if file.partition(":")[0] in names:
+        chosen = chosen_problem(file, None, None, None)
+        with usage_errors():
+            entry = gallery.get(chosen.word)
+            if chosen.settings:
+                entry.pde_with(chosen.settings)  # raises for values out of range
+        rows: Iterable[tuple[str, Any]] = _entry_rows(entry, chosen.settings)
     else:
         _check_there(Path(file), names)
         rows = describe_file(Path(file), _load(Path(file)))
@@ -106,12 +111,12 @@ def _load(file: Path) -> Problem | LinearProblem | ResultFile | Checkpoint:
     return load_checkpoint(file, previous=False)
 
 
-def _entry_rows(entry: GalleryEntry) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a problem of the gallery; numbers are numbers."""
+def _entry_rows(entry: GalleryEntry, given: dict[str, float]) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a problem of the gallery, with given parameters; numbers are numbers."""
     yield "name", entry.name
     yield "equation", entry.equation
     yield "exact solution", entry.solution
-    yield "parameters", dict(entry.parameters)
+    yield "parameters", {**entry.parameters, **given}
     yield "ranges", {name: list(bounds) for name, bounds in entry.ranges.items()}
     yield "level", entry.level
     yield "degree", entry.degree

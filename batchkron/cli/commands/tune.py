@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from batchkron.backends import Tuning, backend_on, reserve, tuned_plans
 from batchkron.backends.cuda.interface.host import (
@@ -188,7 +189,7 @@ def _build(
     try:
         if isinstance(sizes, Pattern):
             largest = max(sizes.shape)
-            reserve(chosen.kron_sparse_product(np.ones(sizes, dtype), None), outer, inner)
+            reserve(chosen.kron_sparse_product(_ones(sizes, dtype), None), outer, inner)
         else:
             inputs, outputs = zip(*sizes, strict=True)
             largest = max(math.prod(inputs), math.prod(outputs))
@@ -199,6 +200,17 @@ def _build(
         gigabytes = rows * largest * dtype.itemsize / 1e9
         raise CommandError(
             f"the device has no room for several vectors of {gigabytes:.3g} GB; take fewer rows."
+        ) from error
+
+
+def _ones(pattern: Pattern, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the values of a matrix; `CommandError` if there is no room for so many."""
+    try:
+        return np.ones(pattern, dtype)
+    except (MemoryError, ValueError) as error:  # a ValueError where bytes do not fit in 64 bits
+        raise CommandError(
+            f"there is no room for the {float(pattern.nonzeros):.3g} entries of the pattern "
+            f"{','.join(map(str, pattern))}; take a smaller one."
         ) from error
 
 

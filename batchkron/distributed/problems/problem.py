@@ -17,6 +17,7 @@ from batchkron.distributed.operator import DistributedOperator
 from batchkron.distributed.preconditioners.like_operator import like_operator
 from batchkron.distributed.problems.adaptive import DistributedAdaptive
 from batchkron.distributed.problems.operators import ProblemOperators
+from batchkron.distributed.problems.quantities import block_quantities
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.distributed.vectors.movement import check_root, gather, scatter
 from batchkron.functions.vector_sum import linear_combination
@@ -322,6 +323,28 @@ class DistributedProblem:
         """
         whole: Any = self.whole
         return float(whole.l2_error(self.gather(u), t))
+
+    def quantities(self, *names: str) -> dict[str, Any]:
+        """Return quantities by their names, for ``evolve(part, watch=…)``.
+
+        Parameters
+        ----------
+        *names : str
+            As of the whole problem's method, such as `batchkron.problems.Problem.quantities`.
+
+        Returns
+        -------
+        dict
+            This rank's block of those that are weights, and functions of (t, u), where u is this
+            rank's block. All ranks call a function together: each gathers the whole state. In a run
+            whose grid changes they are made anew for each grid.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the whole problem has no quantities, or not this one.
+        """
+        return block_quantities(self, names)
 
     def describe(self) -> str:
         """Return a text with the whole problem, and its operators on the ranks."""

@@ -88,7 +88,8 @@ class MergedProduct(KroneckerSparse):
     def __init__(self, factors: Sequence[KroneckerSparse]) -> None:
         first, self._multiplied = factors[0], tuple(factors)
         with building_on(first._backend):
-            super().__init__(self._product_of_values(), precision=first.precision)
+            tune = any(factor._tune for factor in factors)
+            super().__init__(self._product_of_values(), precision=first.precision, tune=tune)
         self._place = first._place
         for factor in self._multiplied:
             factor._merged.add(self)

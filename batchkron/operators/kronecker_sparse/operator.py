@@ -184,7 +184,9 @@ class KroneckerSparse(LaidOutOperator, ValuedOperator):
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"layout": self.layout, "precision": self.precision, "tune": self._tune}
+        options = {"layout": self.layout, "precision": self.precision}
+        # subclasses need not take it
+        return {**options, "tune": True} if self._tune else options
 
     def _recipe(self) -> tuple[Any, ...]:
         made = partial(type(self), **self._options)
@@ -330,7 +332,8 @@ class _MergedSum(KroneckerSparse):
     def __init__(self, left: KroneckerSparse, right: KroneckerSparse, sign: int) -> None:
         self._summands, self._sign = (left, right), sign
         with building_on(left._backend):
-            super().__init__(self._sum(), **left._options)
+            options = {**left._options, "tune": left._tune or right._tune}
+            super().__init__(self._sum(), **options)
         self._place = left._place
         self.args = (left, right)
         for summand in self._summands:

@@ -308,6 +308,15 @@ def _remembers(measure: Any) -> bool:
     return all(has_attribute(measure, name) for name in ("begin", "save", "restore"))
 
 
+def measured_at(t: float, records: Sequence[Any]) -> Mapping[str, Any]:
+    """Return the quantities of the last record that has some, if it is of this time."""
+    for record in reversed(records):
+        given = record.get("quantities") if isinstance(record, Mapping) else None
+        if isinstance(given, Mapping):
+            return given if record.get("t") == t else {}
+    return {}
+
+
 class History:
     """The records of a run, which can be written as JSON; at most about 400, or 4000 if measured.
 
@@ -334,14 +343,6 @@ class History:
         self._open = steps is None or adapts
         self._stride = max(1, math.ceil((steps or 0) / self._limit))
 
-    def measured_at(self, t: float) -> Mapping[str, Any]:
-        """Return the quantities of the last record that has some, if it is of this time."""
-        for record in reversed(self.records):
-            given = record.get("quantities") if isinstance(record, Mapping) else None
-            if isinstance(given, Mapping):
-                return given if record.get("t") == t else {}
-        return {}
-
     def wants(self, step: int) -> bool:
         """Return whether this step is to be recorded."""
         return step % self._stride == 0
@@ -359,7 +360,7 @@ class History:
         """Add a record.
 
         ``event``: "start" (if quantities are recorded), "step", "resume", "adapt", "repeat", or the
-          status at the end.
+          status at the end; files have "checkpoint", too, where quantities are in no other record.
         ``step``: the step's number, counted from t0.
         ``t``: the time after the step.
         ``seconds``: wall-clock seconds since this run, or its continuation, began.

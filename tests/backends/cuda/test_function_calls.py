@@ -21,6 +21,7 @@ CHECKS = {  # by the modules of fake_device_checks
         "kronecker_sparse",
         "kronecker_sparse_calls",
         "kronecker_sparse_transposed",
+        "kronecker_sparse_tuned",
     ),
     "interpolated": ("interpolated", "transforms", "grids_around_points", "points_on_the_device"),
     "solves": ("solves", "exponentials", "combinations", "lanczos"),

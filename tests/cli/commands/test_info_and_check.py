@@ -208,6 +208,17 @@ def test_a_missing_file_is_wrong_usage(refused, command):
     assert "nothing.h5 does not exist" in refused(command, "nothing.h5")
 
 
+def test_info_takes_a_name_with_parameters(cli, refused):
+    given, plain = (
+        json.loads(cli("info", word, "--json").stdout)
+        for word in ("landau-1x1v:k=0.4", "landau-1x1v")
+    )
+    assert given["parameters"] == {**plain["parameters"], "k": 0.4} != plain["parameters"]
+    assert {**given, "parameters": None} == {**plain, "parameters": None}
+    assert "no parameter of landau-1x1v" in refused("info", "landau-1x1v:q=1")
+    assert "expected" in refused("info", "landau-1x1v:k=1e9")
+
+
 def test_a_folder_is_not_sound(cli, folder):
     (folder / "sub").mkdir()
     assert "not sound" in cli("check", "sub", expect=1).stdout

@@ -119,6 +119,12 @@ def test_what_is_no_pattern_is_refused(refused, device, pattern):
     assert f"{pattern!r} is no pattern; expected vectors and four sizes such as 25088:1" in text
 
 
+@pytest.mark.parametrize("sizes", ["1,999999,999999,999999", ",".join(4 * ["999999999"])])
+def test_a_pattern_without_room_for_its_values(refused, device, sizes):
+    text = refused("tune", "--pattern", f"5:{sizes}")
+    assert f"entries of the pattern {sizes}; take a smaller one" in text
+
+
 def test_both_real_dtypes_by_default(cli, device):
     cli("tune", "--shape", "4:2^3")
     assert [what[2] for what in device.asked if what[0] == "operator"] == ["float32", "float64"]

@@ -11,8 +11,20 @@ from several_steps import several_at_once, without_seconds
 
 import batchkron as bk
 from batchkron.distributed import DistributedProblem, distribute, simulate
-from batchkron.problems import PDE, Axis, Dirichlet, Neumann, Separable, div, grad, make, mass, time
-from batchkron.solvers import CheckpointError, EvolveStatus, Quantity, evolve
+from batchkron.problems import (
+    PDE,
+    Axis,
+    Dirichlet,
+    LinearProblem,
+    Neumann,
+    Separable,
+    div,
+    grad,
+    make,
+    mass,
+    time,
+)
+from batchkron.solvers import Adapt, CheckpointError, EvolveStatus, Quantity, evolve
 from batchkron.solvers.evolution import stepping
 from batchkron.solvers.krylov.phi_functions import KrylovPhi
 from batchkron.solvers.steppers import Stepper
@@ -302,6 +314,49 @@ def test_one_rank_stops_all_and_weights_are_summed_over_ranks():
         for sample, (_, expected) in zip(samples, alone.samples, strict=True):
             np.testing.assert_allclose(sample, expected, rtol=0, atol=1e-14 * abs(expected).max())
         np.testing.assert_allclose(result.watched["w"].drift, alone.watched["w"].drift, rtol=1e-9)
+
+
+@pytest.mark.parametrize("adapt", [None, Adapt(1e-2, every=5, max_level=4)], ids=["", "adapt"])
+def test_quantities_by_name(adapt):
+    problem = make("continuity-2d", 3, 1)
+    names = "mass", "x^2", "norm", "error"
+    options = {"until": 0.1, "method": "rk4", "dt": 0.01, "adapt": adapt}
+    alone = evolve(problem, watch=problem.quantities(*names), **options)
+
+    def program(comm):
+        part = distribute(problem, comm)
+        assert list(part.quantities()) == list(problem.quantities())
+        return evolve(part, watch=part.quantities(*names), **options)
+
+    for result in simulate(3, program):
+        for name in names:
+            found, expected = result.watched[name], alone.watched[name]
+            assert (found.label, found.unit) == (expected.label, expected.unit)
+            np.testing.assert_allclose(result.recorded[name], alone.recorded[name], atol=1e-12)
+
+
+def test_quantities_of_linear_problems(rng):
+    factors = [-np.eye(4) - 0.1 * rng.random((4, 4)), np.eye(3)]
+    problem = LinearProblem(
+        bk.KroneckerProduct(factors), rng.random(12), quantities={"w": rng.random(12)}
+    )
+    options = {"until": 0.1, "method": "rk4", "dt": 0.05}
+    alone = evolve(problem, watch=problem.quantities(), **options)
+
+    def program(comm):
+        part = distribute(problem, comm)
+        return evolve(part, watch=part.quantities(), **options)
+
+    for result in simulate(2, program):
+        for name in ("w", "norm"):
+            np.testing.assert_allclose(result.recorded[name], alone.recorded[name], rtol=1e-12)
+
+
+def test_problems_without_quantities():
+    problem = make("continuity-1d", 2, 1)
+    whole = SimpleNamespace(initial=problem.initial, time_parts=problem.time_parts)
+    with pytest.raises(TypeError, match="a SimpleNamespace has no quantities by name"):
+        distribute(whole).quantities("mass")
 
 
 def test_progress_is_shown_by_rank_0(capfd):

@@ -18,6 +18,7 @@ from batchkron.problems import (
     time,
 )
 from batchkron.problems.discretization.interpolation.transform import PointTransform
+from batchkron.problems.semidiscrete.sources import MovingSources
 from batchkron.solvers import Adapt, evolve
 
 TURN = 2 * np.pi
@@ -158,6 +159,24 @@ def test_sources_may_return_the_same_array():
         for given in (sources, apart)
     )
     np.testing.assert_array_equal(found, expected)
+
+
+def test_the_values_of_a_single_source_are_not_copied():
+    """On a device that would be one more kernel in each evaluation."""
+    values, given = np.ones(3), []
+
+    class Transform:
+        device = "cpu"
+
+        def points(self):
+            return [np.zeros(3)]
+
+        def coefficients(self, values):
+            given.append(values)
+            return values
+
+    MovingSources([lambda x, t: values], [], Transform).accumulate(0.0, np.zeros(3))
+    assert given[0] is values
 
 
 def test_steady_functions_are_vectors():

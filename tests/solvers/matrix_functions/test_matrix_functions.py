@@ -133,6 +133,24 @@ def test_restarts_that_diverge_do_not_count_as_converged():
     assert not found.converged
 
 
+@pytest.mark.parametrize("restart", [8, 100])
+@pytest.mark.parametrize(("f", "flag"), [(scipy.linalg.expm, False), ("exp", True)])
+def test_results_whose_squares_overflow(f, flag, restart):
+    values, b = np.linspace(390.0, 400.0, 60), np.linspace(1.0, 2.0, 60)
+    found = matrix_function(f, np.diag(values), b, hermitian=flag, restart=restart)
+    assert found.converged
+    assert relative(found.x / 1e170, np.exp(values) / 1e170 * b) < 1e-4
+
+
+@pytest.mark.parametrize(("f", "flag"), [(scipy.linalg.expm, False), ("exp", True)])
+def test_results_beyond_the_range_of_float32(f, flag):
+    """The small matrices are of float64."""
+    A = np.diag(np.linspace(90.0, 100.0, 40)).astype("f4")
+    with pytest.warns(ConvergenceWarning, match="range of numbers"):
+        found = matrix_function(f, A, np.ones(40, "f4"), hermitian=flag)
+    assert found.status is Status.NOT_FINITE
+
+
 def test_semidefinite_operators(rng):
     values = np.concatenate([np.zeros(20), np.linspace(1.0, 3.0, 40)])
     basis, A = hermitian(rng, values, np.float64)

@@ -14,6 +14,7 @@ from batchkron.solvers import (
     matrix_function,
     phi_multiply,
 )
+from batchkron.solvers.matrix_functions.whole_matrix import exponential_of
 
 FUNCTIONS = {
     "expm_multiply": expm_multiply,
@@ -86,3 +87,10 @@ def test_results_beyond_the_range_are_said(rng):
     assert np.isnan(found.x).all()
     with pytest.warns(ConvergenceWarning, match="not-finite"):
         assert phi_multiply(np.eye(2), [[np.nan, 1.0]], t=0.0).status is Status.NOT_FINITE
+
+
+def test_exponentials_of_whole_matrices_whose_squares_overflow():
+    values = np.array([390.0, 400.0])
+    x, error = exponential_of(np.diag(values), np.ones(2))
+    assert np.abs(x / np.exp(values) - 1).max() < 1e-12
+    assert error < 1e-10 * x[1]

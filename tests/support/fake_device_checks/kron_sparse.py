@@ -1,6 +1,7 @@
 """Kronecker-sparse operators and chains, and calls of kronecker_sparse_multiply."""
 
 from functools import partial
+from importlib import import_module
 
 import cupy
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from transposed_products import always_transposed
 
 import batchkron as bk
+from batchkron.backends import Tuning
 from batchkron.backends.cuda.kernel_family import without
 from batchkron.backends.cuda.kron_sparse import function_calls as sparse_calls
 from batchkron.backends.cuda.kron_sparse import plan as kron_sparse
@@ -262,3 +264,43 @@ def unusual_sparse_calls(rng, validated):
     x.data.device_id = 1
     with pytest.raises(TypeError, match="an array is on CUDA device 1"):
         call(out=beside)
+
+
+def kronecker_sparse_tuned():
+    """When a search begins, and the stream on which it copies values."""
+    plain = bk.KroneckerSparse(np.ones((1, 2, 3, 2))).to("cuda")
+    asked = Counted(kron_sparse.KronSparsePlan, "_tune")
+    for _ in range(2):
+        plain.apply(cupy.asarray(np.ones((4, 6))))
+    assert not asked.calls  # what is not tuned costs no call
+    searched = []
+    kron_sparse.tune = lambda shape, device, tuning: searched.append(shape.outer)
+    op = bk.KroneckerSparse(np.ones((1, 2, 3, 2)), tune=True).to("cuda")
+    for vectors, capturing in ((4, 0), (4, 0), (5, 1), (5, 0), (5, 0)):
+        DEVICE.stream.capturing = capturing
+        op.apply(cupy.asarray(np.ones((vectors, 6))))
+    assert searched == [4, 5]
+    both = plain + op
+    both.apply(cupy.asarray(np.ones((7, 6))))
+    assert searched == [4, 5, 7]
+    copied_on = []
+    asarray = cupy.asarray
+
+    class Trial:
+        def __init__(self, *sizes):
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+
+        def measure(self, prepare, best):
+            with self.stream:
+                prepare()
+            assert copied_on == [self.stream]
+            return 1.0
+
+    def search(key, words, space, measure, *others):
+        measure(space.rule, {}, 1.0)
+
+    tuned = import_module("batchkron.backends.cuda.kron_sparse.tuned")
+    tuned.Trial, tuned.search_and_keep, tuned._prepared = Trial, search, lambda *parts: None
+    cupy.asarray = lambda value: copied_on.append(DEVICE.streams[-1]) or asarray(value)
+    shape = kron_sparse.SparseShape(1, 2, 3, 2, 4, 1, "float32")
+    assert tuned.tune_sparse(shape, 0, Tuning(again=True))

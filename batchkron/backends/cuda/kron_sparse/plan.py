@@ -178,7 +178,8 @@ class KronSparsePlan(LinearPlan):
         """Compile the kernel for so many vectors, and copy the values for it."""
         if outer and inner and 0 not in self.pattern:
             shape = self._shape(outer, inner, WORD)
-            self._tune(shape)
+            if self._tuning is not None:
+                self._tune(shape)
             with device_errors():
                 for plain in (False, True):
                     self.values_as(prepared_product(shape, self._device, plain).stored)
@@ -187,7 +188,8 @@ class KronSparsePlan(LinearPlan):
         return SparseShape(*self.pattern, outer, inner, self._name, self._products, alignment)
 
     def _tune(self, shape: SparseShape) -> None:
-        if self._tuning is not None and shape not in self._tuned:
+        """Search the way for a shape that occurs first, later if a graph is captured."""
+        if shape not in self._tuned and not cupy.cuda.get_current_stream().is_capturing():
             self._tuned.add(shape)
             tune(shape, self._device, self._tuning)
 
@@ -195,7 +197,8 @@ class KronSparsePlan(LinearPlan):
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
     ) -> None:
         shape = self._shape(outer, inner, common_alignment(x, y))
-        self._tune(shape)
+        if self._tuning is not None:
+            self._tune(shape)
         prepared = prepared_product(shape, self._device, alpha == 1 and not accumulate)
         values = self._values_for(prepared)
         stream, scalars = ready_stream(self._device), self._scalars(alpha, accumulate)

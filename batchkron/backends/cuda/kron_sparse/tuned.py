@@ -75,9 +75,13 @@ def tune_sparse(shape: SparseShape, device: int, tuning: Tuning) -> bool:
     def measure(choice: WayChoice, compiled: dict[Program, CompiledKernel], best: float) -> float:
         way = space.ways[choice]
         stored = stored_of(way)
-        if stored not in values:
-            values[stored] = cupy.asarray(stored_values(host, stored))
-        return trial.measure(lambda: _prepared(way, values[stored], compiled, device), best)
+
+        def prepare() -> Apply:
+            if stored not in values:  # on the stream of the trial, whose launches read them
+                values[stored] = cupy.asarray(stored_values(host, stored))
+            return _prepared(way, values[stored], compiled, device)
+
+        return trial.measure(prepare, best)
 
     search_and_keep(key, words, space, measure, list, device, tuning)
     return True

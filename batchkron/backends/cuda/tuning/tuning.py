@@ -87,10 +87,11 @@ class Tuning:
 
 _wanted: ContextVar[Tuning | None] = ContextVar("tuning", default=None)
 
+wanted_tuning: Callable[[], Tuning | None] = _wanted.get
+"""Return how plans of this context are to be tuned, None to use the rule and the store only.
 
-def wanted_tuning() -> Tuning | None:
-    """Return how plans of this context are to be tuned, None to use the rule and the store only."""
-    return _wanted.get()
+It is the method itself: eager calls of functions on a device call it each time.
+"""
 
 
 def tuning_for(tune: object) -> Tuning | None:

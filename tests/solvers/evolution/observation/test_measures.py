@@ -1,12 +1,16 @@
 """Quantities that belong to the grid of a problem: moments, and what flows out."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dense_oracle import random_array
 
+from batchkron.analysis.recorded import recorded_in
 from batchkron.problems import PDE, Axis, Separable, div
 from batchkron.solvers import Adapt, EvolveStatus, Quantity, evolve
+from batchkron.storage import load_checkpoint, save_checkpoint
 
 
 def streaming():
@@ -124,9 +128,26 @@ def test_a_resumed_run_goes_on_with_the_outflow_so_far(steps, adapt, tmp_path):
 
     path, half = tmp_path / "half.h5", steps // 2 + 1
     run(checkpoint=path, callback=lambda state: state.step == half)
-    resumed, undisturbed = run(resume=path).recorded, run().recorded
+    history = run(resume=path).history
+    assert all("norm" in record for record in history if record["event"] == "step")
+    resumed, undisturbed = recorded_in(history), run().recorded
     expected = np.interp(resumed.t, undisturbed.t, undisturbed["out"])
     np.testing.assert_allclose(resumed["out"], expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_the_outflow_so_far_counts_where_a_resumed_run_drops_records(more, tmp_path):
+    """It drops every second one; the last of them, too, if their number is odd."""
+    problem = streaming().discretize(2, 2)
+    watch, path = {"out": Quantity.outflow(problem, 2)}, tmp_path / "half.h5"
+    settings = {"method": "rk4", "dt": 0.01, "watch": watch}
+    evolve(problem, until=0.2, checkpoint=path, **settings)
+    saved = load_checkpoint(path)
+    first = saved.history[0]
+    many = [first] * (2000 + more - len(saved.history)) + saved.history
+    save_checkpoint(path, replace(saved, history=many))
+    resumed = evolve(problem, until=0.21, resume=path, **settings)
+    assert resumed.watched["out"].first == saved.history[-1]["quantities"]["out"] != 0
 
 
 def test_a_problem_of_ones_own_keeps_the_measure():
@@ -145,6 +166,17 @@ def test_weights_of_complex_states():
     result = evolve(np.diag([-1.0 + 0j, -2.0]), watch={"sum": weights}, **run)
     assert result.watched["sum"].first == (weights @ start).real
     assert result.watched["sum"].last == pytest.approx((weights @ result.u).real, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [4, 10_000])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.parametrize("state", [float, complex])
+def test_weights_of_another_dtype(rng, state, dtype, size):
+    """Long vectors are multiplied in another way."""
+    weights = random_array(rng, (size,), dtype)
+    u = random_array(rng, (size,), state)
+    found = Quantity(weights).value(0.0, u)
+    assert found == pytest.approx((weights.astype("c16") @ u).real, rel=1e-10, abs=1e-10)
 
 
 def test_weights_of_another_size():
