@@ -455,6 +455,7 @@ KINDS = {
     "MemoryError",
     "LinAlgError",  # as of numpy.linalg
     "AttributeError",  # of a module, as Python says it
+    "ImportError",  # of sources without a compiled core
     "RuntimeError",  # where raise_on_failure asks for it
     "CommandError",
     "BadParameter",
