@@ -190,8 +190,8 @@ class KronSparsePlan(LinearPlan):
     def _tune(self, shape: SparseShape) -> None:
         """Search the way for a shape that occurs first, later if a graph is captured."""
         if shape not in self._tuned and not cupy.cuda.get_current_stream().is_capturing():
-            self._tuned.add(shape)
             tune(shape, self._device, self._tuning)
+            self._tuned.add(shape)
 
     def _start(
         self, x: int, y: int, outer: int, inner: int, alpha: complex, accumulate: bool
