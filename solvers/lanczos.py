@@ -12,7 +12,7 @@ from batchkron.array_kinds import native
 from batchkron.arrays import array_module, as_array, to_host
 from batchkron.attributes import attribute
 
-from .products import Vector, as_product, working_dtype
+from .products import Vector, as_product, ranks_of, working_dtype
 
 __all__ = ["LogdetEstimate", "logdet_slq"]
 
@@ -64,6 +64,8 @@ def logdet_slq(
     ------
     ValueError
         If A is not square, probes do not fit, or there are no probes or steps.
+    TypeError
+        If A is distributed.
     numpy.linalg.LinAlgError
         If A has an eigenvalue that is not positive beyond rounding, or a product is not finite.
 
@@ -86,6 +88,8 @@ def logdet_slq(
     rows, columns = A.shape
     if rows != columns:
         raise ValueError(f"A has shape {A.shape}; expected a square operator")
+    if ranks_of(A) is not None:
+        raise TypeError("A is distributed; this method has no sums over ranks")
     if steps < 1:
         raise ValueError(f"steps is {steps}; expected 1 or more")
     vectors = _probe_vectors(A, probes, seed)

@@ -188,12 +188,6 @@ class DistributedOperator(ValuedOperator):
             f"  {volume.exchanges} exchanges, {volume.bytes} bytes sent in a product"
         )
 
-    def _no_whole_matrix(self, name: str) -> NoReturn:
-        raise TypeError(
-            f"{name} needs the whole matrix, and a rank of a distributed operator has a block of "
-            f"each vector; call {name} of the operator that was distributed"
-        )
-
     def to_dense(self) -> NoReturn:
         """Raise TypeError: no rank has the whole matrix."""
         self._no_whole_matrix("to_dense")

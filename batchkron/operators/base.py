@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -177,6 +177,18 @@ class OperatorBase(LinearOperator[Related]):
                 f"the operator has batch_shape {self.batch_shape}, so {name} is not defined; "
                 f"use apply on vectors with these axes"
             )
+
+    def _refuse_blocks(self, name: str) -> None:
+        """Raise if ranks share vectors: each of them would take its block for the whole."""
+        ranks = self.communicator
+        if ranks is not None and ranks.size > 1:
+            self._no_whole_matrix(name)
+
+    def _no_whole_matrix(self, name: str) -> NoReturn:
+        raise TypeError(
+            f"{name} needs the whole matrix, and a rank of a distributed operator has a block of "
+            f"each vector; call {name} of the operator that was distributed"
+        )
 
     def _refuse_elsewhere(self) -> None:
         """Raise where another device is the current one, on which factorisations would be kept."""

@@ -341,9 +341,10 @@ class DirectOperator(SciPyOperator[Related]):
 
     def _refuse_distributed(self, name: str) -> None:
         if self.communicator is not None:
-            raise TypeError(
-                f"{name} is not done by factors on ranks that share vectors; {_OTHER_WAYS[name]}"
-            )
+            other = f"call {name} of the operator that was distributed"
+            if name in ("solve", "factorise", "inverse"):
+                other = f"{_ITERATIVE}, or {other}"
+            raise TypeError(f"{name} is not done by factors on ranks that share vectors; {other}")
 
     def _refuse_direct(self, name: str, reason: str | None = None) -> NoReturn:
         raise TypeError(

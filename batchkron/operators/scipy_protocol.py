@@ -140,6 +140,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
 
     def to_dense(self) -> Array:
         """Return the matrix itself, (M, N), by applying the operator to the identity."""
+        self._refuse_blocks("to_dense")
         return self.matmat(self._arrays.eye(self.shape[1], dtype=self.dtype))
 
     def toarray(self) -> Array:
@@ -149,6 +150,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
     def diagonal(self) -> Array:
         """Return the diagonal, (min(M, N),)."""
         self._refuse_batch("diagonal")
+        self._refuse_blocks("diagonal")
         size = min(self.shape)
         result: Array = self._arrays.empty(size, self.dtype)
         for start in range(0, size, _PANEL):
@@ -167,6 +169,7 @@ class SciPyOperator(ConvertibleOperator[Related]):
             If the operator is not square.
         """
         self._refuse_non_square("trace")
+        self._refuse_blocks("trace")
         return self.diagonal().sum(-1)
 
     if not TYPE_CHECKING:  # a method of this name would make it an ArrayLike to type checkers

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse
 
 import batchkron as bk
+from batchkron.distributed import distribute, simulate
 from batchkron.solvers import logdet_slq
 
 
@@ -82,3 +83,17 @@ def test_eigenvalues_that_are_nothing_but_rounding_are_refused(least):
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
         logdet_slq(np.diag([least, 1.0, 2.0]))
     assert logdet_slq(np.diag([1e-12, 1.0, 2.0])).logdet == pytest.approx(np.log(2e-12), rel=1e-5)
+
+
+def test_operators_on_ranks_are_refused():
+    """Each rank would take its block for the whole, and return a number of its own."""
+    whole = bk.KroneckerSum([np.eye(2) + 1] * 3)
+
+    def program(comm):
+        op = distribute(whole, comm)
+        for made in (op, op + bk.Identity(op.shape[0])):
+            with pytest.raises(TypeError, match="A is distributed"):
+                logdet_slq(made)
+
+    simulate(2, program)
+    assert logdet_slq(distribute(whole)) == logdet_slq(whole)  # one rank has whole vectors

@@ -437,3 +437,19 @@ def test_multiplies_that_spread_their_results(monkeypatch, rng, size, modes, ran
     for found, _ in results:
         np.testing.assert_allclose(found, whole.apply(x), rtol=0, atol=1e-11)
     assert len(calls) >= (2 * ranks if results[0][1] == 2 else 0)
+
+
+def test_what_needs_the_whole_matrix_is_refused_of_combinations(rng):
+    """Each rank would take its blocks for whole vectors, and return a number of its own."""
+    whole = bk.KroneckerProduct([np.eye(2) + 1] * 3)
+
+    def program(comm):
+        op = distribute(whole, comm)
+        for made in (2 * op, op + op, op @ op, op + bk.Identity(op.shape[0])):
+            for name in ("to_dense", "toarray", "diagonal", "trace"):
+                with pytest.raises(TypeError, match="of the operator that was distributed"):
+                    getattr(made, name)()
+
+    simulate(2, program)
+    one = distribute(whole)  # on one rank a block is the whole vector
+    np.testing.assert_allclose((one @ one).trace(), (whole @ whole).trace())
