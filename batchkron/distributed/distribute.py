@@ -267,10 +267,11 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
     rows = options.rows
     if isinstance(obj, KroneckerProduct):
         factors, shapes = obj.factors, shapes_of(obj.factors)
+        own = replace(options, precision=obj.precision, tune=obj._tune)
         rule, redistribute = options.exchange, options.redistribute
         return (
             lambda parts: make_plan(shapes, parts, rule, redistribute),
-            lambda ranks: DistributedProduct(factors, ranks, options),
+            lambda ranks: DistributedProduct(factors, ranks, own),
         )
     if options.exchange != "group" or options.transpose:
         raise ValueError(
@@ -292,10 +293,10 @@ def _kind(obj: Any, options: ProductOptions) -> _Kind:
         )
     if isinstance(obj, SparseGridOperator):
         return _sweeps(obj, rows)
-    spec, known = obj._spec, obj._known
+    batch, spec = obj, obj._spec
     return (
         lambda parts: HaloPlan(spec, parts),
-        lambda ranks: DistributedBatch(spec, ranks, rows, known=replace(known)),
+        lambda ranks: DistributedBatch.of(batch, ranks, rows),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any, NoReturn, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from batchkron.array_kinds import native_entries
+from batchkron.arrays import as_list
 from batchkron.attributes import attribute
 from batchkron.distributed.communication.communicator import Communicator
 from batchkron.distributed.grid import Grid
@@ -17,7 +19,8 @@ from batchkron.distributed.vectors.layout import Layout
 from batchkron.distributed.vectors.movement import check_root, gather, scatter
 from batchkron.operators import Operator
 from batchkron.operators.valued_operator import ValuedOperator
-from batchkron.spec.kron import Array, same_shapes
+from batchkron.spec.identities import Factor, with_marks_as_matrices
+from batchkron.spec.kron import Array, dense_factors, same_shapes
 
 __all__ = ["DistributedFactors", "DistributedOperator", "Ranks", "Volume", "distributed_parts"]
 
@@ -218,16 +221,18 @@ class DistributedFactors(DistributedOperator):
 
     factors: tuple[Array, ...]
 
-    def update(self, factors: Sequence[ArrayLike]) -> None:
+    def update(self, factors: Sequence[Factor]) -> None:
         """Replace the factors by others of the same shapes, in place, here and in .T, .H, ….
 
         Every rank does this.
 
-        ``factors`` (sequence of array_like, each of the old factor's shape).
+        ``factors`` (sequence of array_like or `Identity`, each of the old factor's shape).
 
         Raises `ValueError`, `TypeError` as for `KroneckerProduct.update`.
         """
-        self._update(same_shapes(factors, self.factors, self.dtype, "factors"), None)
+        given = as_list(native_entries(dense_factors(factors), "factors"), "factors")
+        matrices = with_marks_as_matrices(given, self.dtype)
+        self._update(same_shapes(matrices, self.factors, self.dtype, "factors"), None)
 
 
 def distributed_parts(operator: Any) -> list[DistributedOperator]:

@@ -8,6 +8,7 @@ import pytest
 import batchkron as bk
 from batchkron.backends.cuda.tuning import tuning
 from batchkron.backends.protocol import unavailable
+from batchkron.distributed import distribute
 
 FACTORS = [np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [2.0, 5.0]])]
 BLOCKS = np.arange(8.0).reshape(1, 2, 2, 2) + 1
@@ -82,3 +83,33 @@ def test_anything_but_a_bool_is_refused(wrong):
     ):
         with pytest.raises(TypeError, match=r"tune is .*; expected a bool"):
             call()
+
+
+def test_operators_on_ranks_have_the_options_of_the_whole(wanted, monkeypatch):
+    """Without them a rank's own products were neither tuned, nor planned as asked for."""
+    precisions = []
+    backend = bk.backends.backend()
+    for name in ("kron_product", "kron_sparse_product"):
+        make = getattr(backend, name)
+
+        def noting(factors, precision=None, known=None, *, make=make):
+            precisions.append(precision)
+            return make(factors, None, *([] if known is None else [known]))
+
+        monkeypatch.setattr(backend, name, noting)
+    options = {"tune": True, "precision": "tf32"}
+    product = bk.KroneckerProduct([f.astype(np.float32) for f in FACTORS], **options)
+    sparse = bk.KroneckerSparse(BLOCKS.astype(np.float32), **options)
+    batch = bk.BatchedKron(np.stack(FACTORS), *LIST, tune=True).plan("factored")
+    for whole in (product, sparse, bk.KroneckerSparseChain([sparse, sparse]), batch):
+        del wanted[:], precisions[:]
+        op = distribute(whole)
+        x, dense = np.arange(float(op.shape[1])), whole.to_dense()
+        for made, matrix in ((op, dense), (op.T, dense.T), (op.astype(np.complex128), dense)):
+            np.testing.assert_allclose(made @ x, matrix @ x, rtol=1e-6)
+        assert all(wanted)
+        if whole is not batch:
+            assert len(wanted) >= 3
+            assert set(precisions) == {"tf32"}
+    assert "plan: factored" in op._local.describe()
+    assert "plan: factored" in op.T._local.describe()

@@ -18,7 +18,7 @@ from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import KroneckerSparse, KroneckerSparseChain
 from batchkron.operators.kronecker_sparse.laid_out import LaidOutOperator
-from batchkron.spec.kron import Array, Precision, check_replacement, read_only_copies
+from batchkron.spec.kron import Array, check_replacement, read_only_copies
 from batchkron.spec.kron_sparse import Layout as ArrayLayout
 from batchkron.spec.kron_sparse import is_half
 
@@ -30,7 +30,7 @@ class SparseChain:
 
     ``values`` (sequence of ndarray, (a, b, c, d), of one dtype): those of K_1 to K_L; they are
       copied.
-    ``precisions``: of each factor, on a device.
+    ``options``: ``precision`` and ``tune`` of each factor.
     ``array_layout`` ({"batch-first", "batch-last"}): of the arrays of `apply`, `accumulate`,
       `scatter` and `gather`: (..., n) or (n, ...).
     ``single``: whether the operator is a matrix, and not a chain.
@@ -41,7 +41,7 @@ class SparseChain:
     def __init__(
         self,
         values: Sequence[Array],
-        precisions: Sequence[Precision | None],
+        options: Sequence[dict[str, Any]],
         array_layout: ArrayLayout,
         *,
         single: bool,
@@ -53,20 +53,21 @@ class SparseChain:
                 "bits or more, such as astype(np.float32)"
             )
         self.values = read_only_copies(values, self.dtype)
-        self.precisions, self.array_layout, self.single = precisions, array_layout, single
+        self.options, self.array_layout, self.single = options, array_layout, single
 
     @classmethod
     def of(cls, whole: KroneckerSparse | KroneckerSparseChain) -> SparseChain:
         """Return what all ranks know of an operator."""
         single = isinstance(whole, KroneckerSparse)
         factors = (whole,) if isinstance(whole, KroneckerSparse) else whole.factors
-        values, precisions = zip(*[(each.values, each.precision) for each in factors], strict=True)
-        return cls(values, precisions, whole.layout, single=single)
+        values = [each.values for each in factors]
+        options = [{"precision": each.precision, "tune": each._tune} for each in factors]
+        return cls(values, options, whole.layout, single=single)
 
     def like(self, values: Sequence[Array], step: int = 1) -> SparseChain:
         """Return a chain of other values, with ``step`` -1 in the reversed order of factors."""
-        precisions = self.precisions[::step]
-        return SparseChain(values, precisions, self.array_layout, single=self.single)
+        options = self.options[::step]
+        return SparseChain(values, options, self.array_layout, single=self.single)
 
 
 class DistributedSparse(LaidOutOperator, DistributedOperator):
@@ -92,12 +93,12 @@ class DistributedSparse(LaidOutOperator, DistributedOperator):
         self._pieces = [
             KroneckerSparseChain(
                 [
-                    KroneckerSparse(values, precision=precision)
-                    for values, precision in zip(own, precisions, strict=True)
+                    KroneckerSparse(values, **wanted)
+                    for values, wanted in zip(own, options, strict=True)
                 ]
             )
-            for own, precisions in zip(
-                self._own(chain.values), self._by_segment(chain.precisions), strict=True
+            for own, options in zip(
+                self._own(chain.values), self._by_segment(chain.options), strict=True
             )
         ]
         rank = self.communicator.rank

@@ -17,6 +17,7 @@ from batchkron.distributed.operator import DistributedOperator, Ranks
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import BatchedKron, KroneckerTerms
 from batchkron.operators.diagonal_blocks import DiagonalBlocks, blocks_of_list
+from batchkron.operators.factored_list.choice import PlanName
 from batchkron.operators.recovered_terms import KnownTerms, TermsOfList
 from batchkron.spec.batch import (
     conjugated,
@@ -41,6 +42,7 @@ class DistributedBatch(TermsOfList, DistributedOperator):
     ``bounds`` (tuple of int, (G_K + 1,)): where the ranks' blocks of x, and those of y, begin and
       end. By default ranks have equally many.
     ``known``: what is known of the whole list's terms.
+    ``tune``, ``way`` ({"direct", "factored", "auto"}): how a rank plans the list of its products.
     """
 
     def __init__(
@@ -50,15 +52,18 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         rows: int,
         bounds: tuple[int, ...] | None = None,
         known: KnownTerms | None = None,
+        tune: bool = False,
+        way: PlanName = "direct",
     ) -> None:
         self._spec, self._bounds, self._known = spec, bounds, known or KnownTerms()
+        self._tune, self._way = tune, way
         self.plan = plan = HaloPlan(spec, ranks.grid[1], bounds)
         layout = Layout(ranks.grid, rows, _elements(plan.input_bounds, spec.input_size))
         output = Layout(ranks.grid, rows, _elements(plan.output_bounds, spec.output_size))
         super().__init__(ranks, layout, output, spec.dtype, plan)
         rank = self.communicator.rank
         self._products = plan.products(rank)
-        self._local = BatchedKron._from_spec(self._local_spec(rank))
+        self._local = BatchedKron._from_spec(self._local_spec(rank), tune, wanted=way)
         parts, begin = range(plan.parts), plan.input_bounds[rank]
         self._move = BlockExchange(
             [plan.from_rank(rank, target) - begin for target in parts],
@@ -70,6 +75,14 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         self._places = [int(np.searchsorted(plan.needed(each), before)) for each in parts]
         self._workspace = self._backend.workspace()
         self._shared = SharedBuffers(self.communicator, spec.dtype, self._arrays)
+
+    @classmethod
+    def of(
+        cls, whole: BatchedKron, ranks: Ranks, rows: int, bounds: tuple[int, ...] | None = None
+    ) -> DistributedBatch:
+        """Return a whole batch list on ranks, with its options; see the class."""
+        known, way = replace(whole._known), whole._choice.wanted
+        return cls(whole._spec, ranks, rows, bounds, known, whole._tune, way)
 
     def _local_spec(self, rank: int) -> BatchSpec:
         """Return the list of this rank's products, on the blocks that it needs."""
@@ -155,7 +168,8 @@ class DistributedBatch(TermsOfList, DistributedOperator):
         self._local._run(blocks, y, outer, inner, alpha, accumulate)
 
     def _like(self, spec: BatchSpec) -> DistributedBatch:
-        return DistributedBatch(spec, self.ranks, self.layout.rows, self._bounds)
+        rows, bounds = self.layout.rows, self._bounds
+        return DistributedBatch(spec, self.ranks, rows, bounds, None, self._tune, self._way)
 
     def _build_transpose(self) -> DistributedBatch:
         return self._like(transposed(self._spec))

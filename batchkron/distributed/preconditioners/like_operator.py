@@ -51,7 +51,7 @@ def like_operator(whole: Any, operator: Any) -> DistributedCombination | Distrib
             f"up to {layout.bounds[1:]}; expected whole blocks on every rank"
         )
     with building_on(parts[0]._backend):
-        return DistributedBatch(spec, parts[0].ranks, layout.rows, bounds)
+        return DistributedBatch.of(whole, parts[0].ranks, layout.rows, bounds)
 
 
 def _checked_layout(whole: Any, parts: list[DistributedOperator]) -> Layout:

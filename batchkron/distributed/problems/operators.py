@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 
 import numpy as np
 
@@ -67,10 +66,7 @@ class ProblemOperators:
         sweeps = [op for op in operators if isinstance(op, SparseGridOperator)]
         batches = [op for op in operators if isinstance(op, BatchedKron)]
         if len(batches) == len(operators):
-            return [
-                DistributedBatch(op._spec, self._ranks, 1, None, replace(op._known))
-                for op in batches
-            ]
+            return [DistributedBatch.of(op, self._ranks, 1) for op in batches]
         if len(sweeps) < len(operators):
             others = [self._make_other(op, self._ranks) for op in operators]
             made = [op for op in others if op is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,7 +19,8 @@ from batchkron.distributed.operator import DistributedFactors, Ranks
 from batchkron.distributed.products.product_plan import ExchangeRule, Plan, Round, make_plan
 from batchkron.distributed.vectors.layout import Layout
 from batchkron.operators import KroneckerProduct
-from batchkron.spec.kron import Array, read_only_copies
+from batchkron.spec.identities import identity_matrix, is_identity
+from batchkron.spec.kron import Array, Precision, structured_copies
 
 __all__ = ["DistributedProduct", "ProductOptions", "shapes_of", "vectors_at_a_time"]
 
@@ -31,12 +32,17 @@ _MAX_CHUNKS = 8
 
 @dataclass(frozen=True, slots=True)
 class ProductOptions:
-    """How a product is distributed: the arguments of `distribute` beside the grid."""
+    """How a product is distributed: the arguments of `distribute` beside the grid.
+
+    ``precision``, ``tune``: those of the whole product.
+    """
 
     rows: int
     exchange: ExchangeRule
     redistribute: bool
     transpose: bool
+    precision: Precision | None = None
+    tune: bool = False
 
 
 def shapes_of(factors: Sequence[Array]) -> tuple[tuple[int, int], ...]:
@@ -52,7 +58,7 @@ class DistributedProduct(DistributedFactors):
 
     def __init__(self, factors: Sequence[Array], ranks: Ranks, options: ProductOptions) -> None:
         dtype = factors[0].dtype
-        self.factors, self.options = read_only_copies(factors, dtype), options
+        self.factors, self.options = structured_copies(factors, dtype), options
         parts = ranks.grid[1]
         self.plan = make_plan(shapes_of(factors), parts, options.exchange, options.redistribute)
         first, last = self.plan.rounds[0], self.plan.rounds[-1].exchange
@@ -64,7 +70,10 @@ class DistributedProduct(DistributedFactors):
         super().__init__(ranks, layout, output, dtype, self.plan)
         spans = {(p.first, p.last) for each in self.plan.rounds for p in each.products}
         self._pieces = {
-            (first, last): KroneckerProduct(factors[first : last + 1]) for first, last in spans
+            (first, last): KroneckerProduct(
+                factors[first : last + 1], precision=options.precision, tune=options.tune
+            )
+            for first, last in spans
         }
         self._workspace = self._backend.workspace()
         self._shared = SharedBuffers(self.communicator, dtype, self._arrays)
@@ -73,7 +82,7 @@ class DistributedProduct(DistributedFactors):
         )
 
     def _assign(self, matrices: Sequence[Array], weights: Array | None) -> None:
-        self.factors = read_only_copies(matrices, self.dtype)
+        self.factors = structured_copies(matrices, self.dtype)
         for (first, last), piece in self._pieces.items():
             piece.update(self.factors[first : last + 1])
 
@@ -86,7 +95,16 @@ class DistributedProduct(DistributedFactors):
         else:
             _Run(self, outer, inner, alpha, accumulate).apply(x, y)
 
-    def _like(self, factors: Sequence[Array]) -> DistributedProduct:
+    def _like(
+        self, function: Callable[[Array], Array], dtype: np.dtype[Any] | None = None
+    ) -> DistributedProduct:
+        """Return the product of a function of each factor that is not the identity."""
+        factors = [
+            identity_matrix(len(factor), dtype or self.dtype)
+            if is_identity(factor)
+            else function(factor)
+            for factor in self.factors
+        ]
         return DistributedProduct(factors, self.ranks, self.options)
 
     def _build_transpose(self) -> DistributedProduct:
@@ -95,13 +113,13 @@ class DistributedProduct(DistributedFactors):
                 "the operator leaves its results where the last exchange is left out, so that its "
                 "transpose cannot take them; distribute it with redistribute=True"
             )
-        return self._like([factor.swapaxes(-1, -2) for factor in self.factors])
+        return self._like(lambda factor: factor.swapaxes(-1, -2))
 
     def _build_conjugate(self) -> DistributedProduct:
-        return self._like([factor.conj() for factor in self.factors])
+        return self._like(np.ndarray.conj)
 
     def _build_as(self, dtype: np.dtype[Any]) -> DistributedProduct:
-        return self._like([factor.astype(dtype) for factor in self.factors])
+        return self._like(lambda factor: factor.astype(dtype), dtype)
 
     def describe(self) -> str:
         """Return a text with the grid, what is sent, and the multiplies between exchanges."""

@@ -453,3 +453,26 @@ def test_what_needs_the_whole_matrix_is_refused_of_combinations(rng):
     simulate(2, program)
     one = distribute(whole)  # on one rank a block is the whole vector
     np.testing.assert_allclose((one @ one).trace(), (whole @ whole).trace())
+
+
+def test_identities_take_no_memory(rng):
+    """A rank holds an identity, which is not multiplied by, as one process does."""
+    size = 2**17  # a matrix of this size takes 128 GiB
+    whole = bk.KroneckerProduct([rng.standard_normal((3, 3)), bk.Identity(size)])
+    new = [rng.standard_normal((3, 3)), bk.Identity(size)]
+    x = rng.standard_normal(whole.shape[1])
+
+    def program(comm):
+        op = distribute(whole, comm)
+        relatives = [op, op.T, op.H, op.astype(np.complex128)]
+        before = [op.gather(each @ op.scatter(x)) for each in relatives]
+        op.update(new)
+        return before, [op.gather(each @ op.scatter(x)) for each in relatives]
+
+    results = simulate(2, program)
+    for turn in range(2):
+        for found in results:
+            relatives = whole, whole.T, whole.H, whole.astype(np.complex128)
+            for y, each in zip(found[turn], relatives, strict=True):
+                np.testing.assert_allclose(y, each @ x, rtol=1e-13, atol=1e-13)
+        whole.update(new)
