@@ -206,7 +206,7 @@ class DistributedSparse(LaidOutOperator, DistributedOperator):
         if not hasattr(x, "ndim"):
             try:
                 given = np.asarray(x)
-            except ValueError:  # no array: refused by all ranks, which hear of it
+            except Exception:  # no array: refused by all ranks, which hear of it
                 return super().scatter(x, root)
         return self._turned(super().scatter(self._turned(given, -1), root), 1)
 

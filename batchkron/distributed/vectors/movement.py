@@ -66,7 +66,7 @@ def _announced(
         try:
             whole = _whole(x, layout, module)
             known = whole.shape, whole.dtype
-        except (ValueError, TypeError) as error:
+        except Exception as error:  # also MemoryError, and those of array-likes of the user
             known = error
     known = communicator.broadcast(known, root)
     if isinstance(known, Exception):
@@ -81,6 +81,7 @@ def gather(
     """Return whole vectors of the blocks of all ranks, on all of them or on one."""
     rank, size = communicator.rank, communicator.size
     mine: Array = module.ascontiguousarray(as_array(block, "y", module))
+    mine = mine.astype(mine.dtype.newbyteorder("="), copy=False)  # MPI knows no other
     leading = mine.shape[:-1] if layout.grid[0] == 1 else (layout.rows,)
     shape = (*leading, layout.size)
     if mine.shape != layout.block_shape(shape, rank):

@@ -29,6 +29,8 @@ def check(comm, shapes, rows, dtype, **options):
     op.apply(block, out)
     assert comm.traffic.elements - before == op.volume().own_elements
     np.testing.assert_array_equal(op.gather(out), whole.apply(x))
+    other_order = out.astype(out.dtype.newbyteorder(">"))  # which MPI does not know
+    np.testing.assert_array_equal(op.gather(other_order), whole.apply(x))
     if op.options.redistribute:
         back = op.T.apply(out)
         np.testing.assert_array_equal(

@@ -274,12 +274,21 @@ def test_layouts_that_differ_are_refused():
         np.testing.assert_array_equal(y, 4 * np.arange(32.0))
 
 
+class _TooLarge:
+    """An array-like for which there is no memory."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise MemoryError("no room")
+
+
 @pytest.mark.parametrize("layout", ["batch-first", "batch-last"])
 def test_all_ranks_hear_of_vectors_that_are_no_array(layout):
     def program(comm):
         op = distribute(bk.KroneckerSparse(np.ones((1, 2, 2, 2)), layout=layout), comm)
         with pytest.raises(ValueError, match="inhomogeneous"):
             op.scatter([[1.0, 2.0], [3.0]] if comm.rank == 0 else None, root=0)
+        with pytest.raises(MemoryError, match="no room"):
+            op.scatter(_TooLarge() if comm.rank == 0 else None, root=0)
         return True
 
     assert simulate(2, program) == [True, True]
