@@ -267,7 +267,7 @@ def _for_systems(operator: Any, size: int) -> Product:
     def each(x: Vector, out: Vector) -> None:
         rows, targets = x.reshape(-1, size), out.reshape(-1, size)
         for row, target in zip(rows, targets, strict=True):
-            np.copyto(target, np.reshape(operator.matvec(row), -1), casting="same_kind")
+            _put(operator.matvec(row), target)
 
     def together(x: Vector, out: Vector) -> None:
         product = matmat(x.reshape(-1, size).T)
@@ -304,6 +304,8 @@ def _put(product: Any, out: Vector) -> None:
     """Copy a product into ``out``; usual ones without the cost of NumPy's dispatch."""
     if is_alike(product, out):
         out[...] = product
+    elif product is None:
+        raise TypeError(f"matvec returned None; expected the product, {out.size} numbers")
     else:
         np.copyto(out, np.reshape(product, out.shape), casting="same_kind")
 

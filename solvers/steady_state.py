@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,7 +19,7 @@ from .evolution.start.arguments import finite_number, initial_state
 from .krylov.systems.limits import check_count, check_tolerances
 from .preconditioners import NamedPreconditioner
 from .products import Products, norm_over, ranks_of_problem
-from .protocols import as_time_problem
+from .protocols import as_time_problem, refuse_unwritten
 from .steppers.error_scale import ErrorScale
 from .steppers.implicit_equation import equation_of
 
@@ -184,8 +185,12 @@ class _Search:
         self._problem, self._t, self.u = problem, t, u
         self._ranks = ranks_of_problem(problem)
         self.products = Products()
-        self._slope, self._next_slope, self._step, self._next = (np.empty_like(u) for _ in range(4))
+        self._slope = np.full_like(u, np.nan)
+        self._next_slope, self._step, self._next = (np.empty_like(u) for _ in range(3))
         self.size = self._evaluate(u, self._slope)
+        if not math.isfinite(self.size):
+            with contextlib.suppress(NotPhysicalError):
+                refuse_unwritten(problem, t, u)
         self.sizes = [self.size]
 
     def _evaluate(self, u: NDArray[Any], out: NDArray[Any]) -> float:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -38,7 +38,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "unmixed-sum": {"local": "unmixed"},
     "scaled-sum": {"local": "scaled"},
 }
-_WARNED: WeakSet[Any] = WeakSet()  # operators of which a warning has been given
+_WARNED: WeakValueDictionary[int, Any] = WeakValueDictionary()  # operators warned of, by id
 _MAX_ROWS = 1024  # of the factors of blocks that are inverted where terms are not known; by hand
 _TRIED: WeakKeyDictionary[Any, dict[Any, dict[str, float]]] = WeakKeyDictionary()
 _MAX_PRODUCTS = 25  # with A, of all trials for one operator and scale
@@ -152,9 +152,9 @@ def _is_first(operator: Any) -> bool:
     if getattr(attribute(operator, "communicator"), "rank", 0):
         return False  # rank 0 says it for all
     try:
-        if operator in _WARNED:
+        if _WARNED.get(id(operator)) is operator:
             return False
-        _WARNED.add(operator)
-    except TypeError:  # some arrays and matrices have no hash
+        _WARNED[id(operator)] = operator
+    except TypeError:  # some arrays have no weak references
         pass
     return True

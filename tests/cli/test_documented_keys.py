@@ -1,15 +1,21 @@
-"""The reference of the command names the keys of what it prints with ``--json``, and no others."""
+"""The reference of the command names the keys that it prints, and all preconditioners."""
 
 import json
 import re
 
 import pytest
 
+from batchkron.solvers.preconditioners.choice import _NAMES
+
 
 @pytest.fixture
-def documented(pytestconfig):
+def page(pytestconfig):
+    return (pytestconfig.rootpath / "docs" / "reference" / "command-line.md").read_text()
+
+
+@pytest.fixture
+def documented(page):
     """The keys that the table gives each command."""
-    page = (pytestconfig.rootpath / "docs" / "reference" / "command-line.md").read_text()
     rows = re.findall(r"^\| `(list|make|check|validate|fit|converge)` \| (.*`.*) \|$", page, re.M)
     return {name: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", text))) for name, text in rows}
 
@@ -33,3 +39,8 @@ def test_all_keys_are_documented(cli, documented):
         ("converge", "continuity-1d", "--levels", "2:3", "--until", "0.02"),
     ):
         assert keys(cli(*words, "--json").stdout) == documented[words[0]], words[0]
+
+
+def test_all_preconditioners_are_documented(page):
+    (row,) = re.findall(r"^\| `--preconditioner` \| (.*)$", page, re.M)
+    assert set(_NAMES) <= set(re.findall(r"`([\w-]+)`", row))

@@ -157,3 +157,8 @@ def test_a_step_whose_matrix_is_singular_is_tried_shorter():
     assert found.status is SteadyStatus.MAX_STEPS
     np.testing.assert_allclose(found.u / found.u[0], [1.0, 2.0])
     assert found.residual_norms[1] == pytest.approx(found.residual_norms[0] / 0.9)  # dt = 0.1
+
+
+def test_a_function_that_does_not_write_is_refused():
+    with pytest.raises(TypeError, match="did not write into out"):
+        steady_state(lambda t, u, out: 1.0 - u, u0=np.zeros(3))

@@ -10,32 +10,34 @@ __all__ = ["name_list", "places", "time_interval"]
 
 
 def name_list(
-    context: click.Context, parameter: click.Parameter, value: str | None
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return names from a text such as "mass,energy"; nothing if the option is left out.
+    """Return names from texts such as "mass,energy", one for each time that the option is given.
 
     Raises `click.BadParameter` if a name is empty or occurs twice.
     """
-    if value is None:
+    if not value:
         return ()
-    names = tuple(word.strip() for word in value.split(","))
+    text = ",".join(dict.fromkeys(value))
+    names = tuple(word.strip() for word in text.split(","))
     if not all(names) or len(set(names)) < len(names):
         raise click.BadParameter(
-            f"{value!r} is no list of names; expected different ones with commas between them, "
+            f"{text!r} is no list of names; expected different ones with commas between them, "
             f"such as mass,energy."
         )
     return names
 
 
 def places(
-    context: click.Context, parameter: click.Parameter, value: str | None
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> dict[str, float]:
-    """Return the coordinates of axes from a text such as "v2=0,v3=0.5".
+    """Return coordinates of axes from texts such as "v2=0,v3=0.5", one for each use of the option.
 
     Raises `click.BadParameter` if the text is no such list.
     """
     found: dict[str, float] = {}
-    for word in (value or "").split(",") if value is not None else []:
+    text = ",".join(dict.fromkeys(value))
+    for word in text.split(",") if value else []:
         name, equals, number = (part.strip() for part in word.partition("="))
         try:
             at = float(number)
@@ -43,7 +45,7 @@ def places(
             at = math.nan
         if not name or not equals or not math.isfinite(at) or name in found:
             raise click.BadParameter(
-                f"{value!r} is no list of places; expected a number for each axis, such as "
+                f"{text!r} is no list of places; expected a number for each axis, such as "
                 f"v2=0,v3=0.5."
             )
         found[name] = at

@@ -93,6 +93,7 @@ class RunCommand(click.Command):
 @click.option(
     "--record",
     metavar="NAMES",
+    multiple=True,
     callback=name_list,
     help="Record these quantities over time in the result, such as mass,energy,field. The guide "
     "lists all names.",
@@ -117,12 +118,14 @@ class RunCommand(click.Command):
     "--slice",
     "slices",
     metavar="AXIS=PLACE,…",
+    multiple=True,
     callback=places,
     help="In pictures, fix these axes at these places.",
 )
 @click.option(
     "--marginal",
     metavar="AXIS,…",
+    multiple=True,
     callback=name_list,
     help="In pictures, integrate over all axes except these.",
 )

@@ -43,6 +43,13 @@ def test_quantities_are_in_the_result_file(cli, folder):
         np.testing.assert_array_equal(recorded[name], expected[name])
 
 
+def test_options_with_lists_may_be_repeated(cli, folder):
+    record = ["--record", "mass", "--record", "norm,energy", "--record", "mass"]
+    cli("run", *PLASMA, *record, "-o", "r.h5")
+    recorded = recorded_in(load_result(folder / "r.h5").history)
+    assert sorted(recorded.names) == ["energy", "mass", "norm"]
+
+
 def test_mass_and_outflow_are_conserved_while_the_grid_changes(cli, folder):
     words = ["two-stream", "--level", "4", "--stepper", "rk4", *SHORT, "--adapt-every", "2"]
     cli("run", *words, "--adapt", "1e-3", "--record", "mass,outflow,v^2", "-o", "r.h5")
@@ -75,6 +82,7 @@ def test_quantities_are_in_the_report(cli):
         (["--plot", "a.png", "--slice", "x=7"], ["expected a place in [-1, 1]"]),
         (["--plot", "a.png", "--marginal", "q"], ["marginal names the axis 'q'"]),
         (["--plot", "a.png", "--slice", "x=0,y=0"], ["no axis is left"]),
+        (["--plot", "a.png", "--slice", "x=0", "--slice", "y=0"], ["no axis is left"]),
         (["--movie", "a.gif", "--plot-every", "1e-6"], ["100001 pictures", "at most 2000"]),
     ],
 )

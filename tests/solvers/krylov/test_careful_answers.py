@@ -190,3 +190,22 @@ def test_residual_norms_are_true_at_any_scale(rng, method, dtype, exponent):
         allowed = 4 * n * limits.eps * size.astype(float) + n * limits.tiny + 1e-3 * true
         assert (abs(result.residual_norm - true) <= allowed).all()
         seen += 1
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+@pytest.mark.parametrize(
+    ("product", "error", "text"),
+    [
+        (lambda x: None, TypeError, "matvec returned None; expected the product, 3 numbers"),
+        (lambda x: x[:1], ValueError, "cannot reshape array of size 1"),
+    ],
+)
+def test_products_without_all_numbers_are_refused(shape, product, error, text):
+    class Operator:
+        shape, dtype = (3, 3), np.dtype(float)
+
+        def matvec(self, x):
+            return product(x)
+
+    with pytest.raises(error, match=text):
+        solvers.gmres(Operator(), np.ones(shape), batched="leading")

@@ -4,12 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 from raw_lists import as_raw
 
 import batchkron as bk
 from batchkron.problems import PDE, Axis, Dirichlet, gallery, time
 from batchkron.problems.statement.terms import div, grad, laplacian
-from batchkron.solvers import PreconditionerWarning, preconditioners
+from batchkron.solvers import PreconditionerWarning, preconditioners, steady_state
 from batchkron.solvers.preconditioners import CombinationPreconditioner, NamedPreconditioner
 
 
@@ -87,3 +88,12 @@ def test_large_factors_are_not_inverted(rng, monkeypatch):
     monkeypatch.setattr("batchkron.solvers.preconditioners.automatic._MAX_ROWS", 1)
     with pytest.warns(PreconditionerWarning, match="'none' here"):
         assert preconditioners.make("auto", without_terms(rng), 0.1) is None
+
+
+@pytest.mark.parametrize("matrix", [np.asarray, scipy.sparse.csr_array])
+def test_auto_warns_once_of_a_matrix(matrix):
+    A = matrix(-np.diag([1.0, 2.0, 300.0]))
+    with pytest.warns(PreconditionerWarning, match="'none' here") as seen:
+        found = steady_state(A, u0=np.ones(3), source=np.ones(3), preconditioner="auto")
+    assert found.converged
+    assert len(seen) == 1
