@@ -25,6 +25,7 @@ from batchkron.backends.cuda.runtime import device
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 from kernel_parts import batches, gradients, interpolated, kron_sparse, products, systems
 
+OF_REAL_NUMBERS = {"cuda/gram/registers.cuh"}
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 # what each part runs, and the templates that it must have reached
@@ -109,7 +110,8 @@ def main():
             cupy.cuda.Device().synchronize()
             for template, count in sorted(counts.items()):
                 print(f"{part} {dtype}: {count} kernels of {template}", flush=True)
-            missing += [f"{part} {dtype}: none of {one}" for one in templates - set(counts)]
+            needed = templates - (OF_REAL_NUMBERS if np.dtype(dtype).kind == "c" else set())
+            missing += [f"{part} {dtype}: none of {one}" for one in needed - set(counts)]
     print("\n".join(missing) or "all results are right")
     raise SystemExit(bool(missing))
 
