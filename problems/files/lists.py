@@ -363,5 +363,5 @@ def _decode_cells(document: Document, blocks: int) -> NDArray[np.int64] | None:
         raise ProblemFileError(
             f"dataset 'list/cells' has {len(cells)} rows; expected {blocks}, one for each block"
         )
-    check_range("list/cells", cells, 0, 1 << 62)
+    check_range("list/cells", cells, 0, 1 << 30)
     return cells

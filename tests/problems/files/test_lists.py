@@ -184,6 +184,7 @@ WRONG = [
     ({"list/weights": np.ones(4)}, "'list/weights' has shape"),
     ({"blocks": [3, 5]}, r"'blocks' is \(3, 5\)"),
     ({"list/cells": [[0], [1]]}, "'list/cells' has 2 rows; expected 3"),
+    ({"list/cells": [[0], [1], [2**30]]}, r"'list/cells' holds 1073741824 at \[2, 0\]"),
     ({"list/levels": [99]}, "'list/levels' holds 99"),
     ({"sources/vectors": np.ones((1, 18))}, "'sources/time' is missing"),
     ({"grid/cells": [[0]]}, "'grid/cells' is not one of this format"),

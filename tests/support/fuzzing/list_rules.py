@@ -81,7 +81,7 @@ def _check_optional(datasets, unknowns, blocks, require):
         require(((levels >= 0) & (levels <= 30)).all(), "levels")
     if cells is not None:
         require(_has_kind(cells, np.int64) and cells.ndim == 2 and len(cells) == blocks, "cells")
-        require(((cells >= 0) & (cells < 1 << 62)).all(), "cells")
+        require(((cells >= 0) & (cells < 1 << 30)).all(), "cells")
         require(levels is None or cells.shape[1] == len(levels), "axes")
     for group in ("sources", "exact"):
         if f"{group}/time" in datasets:

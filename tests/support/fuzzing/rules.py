@@ -227,7 +227,7 @@ def _check_grid(datasets, levels, n):
     groups = {"sources": len(datasets["sources/time"]), "terms": len(datasets["terms/time"])}
     _require(len(datasets["terms/operators"]) == groups["terms"], "terms")
     _require(len(datasets["terms/one_sided"]) == groups["terms"], "one_sided")
-    _require(set(datasets["terms/one_sided"].tolist()) <= {0, 1}, "one_sided is 0 or 1")
+    _require(set(datasets["terms/one_sided"].tolist()) <= {0, 1, 2}, "one_sided is 0, 1 or 2")
     explicit = datasets.get("sources/explicit", np.zeros(groups["sources"]))
     _require(len(explicit) == groups["sources"], "explicit")
     _require(set(explicit.tolist()) <= {0, 1}, "explicit is 0 or 1")

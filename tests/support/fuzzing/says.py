@@ -88,7 +88,8 @@ def _term_pairs(terms, datasets):
     yield "terms", len(terms), len(table)
     for t, (term, row) in enumerate(zip(terms, table.tolist(), strict=True)):
         yield from _time_pairs(f"terms/time[{t}]", term.time, datasets["terms/time"][t])
-        yield f"terms/one_sided[{t}]", term.one_sided, bool(datasets["terms/one_sided"][t])
+        side = datasets["terms/one_sided"][t]
+        yield f"terms/one_sided[{t}]", (term.one_sided, term.keeps_sign), (side == 1, side == 2)
         for k, operator in enumerate(row):
             mode, place = term.modes[k], f"terms[{t}], axis {k}"
             yield place, mode is None, operator < 0
