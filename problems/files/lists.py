@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from batchkron.errors import ProblemFileError
 from batchkron.operators import BatchedKron
+from batchkron.operators.recovered_terms.grids import MAX_LEVEL
 from batchkron.spec.batch import batch_spec
 from batchkron.storage import Document, strict_json
 from batchkron.storage.document import Value, value_kind
@@ -351,7 +352,7 @@ def _decode_levels(document: Document) -> NDArray[np.int64] | None:
     if "list/levels" not in document.datasets:
         return None
     levels = array_of(document, "list/levels")
-    check_range("list/levels", levels, 0, 31)
+    check_range("list/levels", levels, 0, MAX_LEVEL + 1)
     return levels
 
 
@@ -363,5 +364,5 @@ def _decode_cells(document: Document, blocks: int) -> NDArray[np.int64] | None:
         raise ProblemFileError(
             f"dataset 'list/cells' has {len(cells)} rows; expected {blocks}, one for each block"
         )
-    check_range("list/cells", cells, 0, 1 << 30)
+    check_range("list/cells", cells, 0, 1 << MAX_LEVEL)
     return cells

@@ -16,8 +16,10 @@ from batchkron.spec.kron import BatchSpec
 
 __all__ = ["grid_cells", "possible_grids"]
 
+MAX_LEVEL = 30
+"""The largest level of 1-D cells, so that the number of a pair of them fits into int64."""
+
 _KINDS: tuple[Literal["sparse", "full"], ...] = ("sparse", "full")
-_MAX_LEVEL = 30  # of 1-D cells, so that the number of a pair fits into int64
 _MIN_FULLNESS = 0.1  # of a grid that is guessed from products; chosen by hand
 
 
@@ -39,8 +41,8 @@ def grid_cells(spec: BatchSpec, levels: int | Sequence[int] | None, cells: Array
             )
         if found.dtype.kind not in "iu":
             raise TypeError(f"cells has dtype {found.dtype}; expected integers")
-        if found.size and not 0 <= found.min() <= found.max() < 1 << _MAX_LEVEL:
-            raise ValueError(f"cells has entries outside 0 … 2^{_MAX_LEVEL} - 1")
+        if found.size and not 0 <= found.min() <= found.max() < 1 << MAX_LEVEL:
+            raise ValueError(f"cells has entries outside 0 … 2^{MAX_LEVEL} - 1")
         if len(np.unique(found, axis=0)) < blocks:
             raise ValueError("cells has equal rows; expected another cell for each block")
         return found.astype(np.int64)
@@ -61,9 +63,9 @@ def _checked_levels(levels: Any, modes: int) -> tuple[int, ...]:
     for level in given:
         if isinstance(level, bool) or not isinstance(level, (int, np.integer)):
             raise TypeError(f"levels is {levels!r}; expected an integer, or one for each mode")
-    if len(given) != modes or not all(0 <= level <= _MAX_LEVEL for level in given):
+    if len(given) != modes or not all(0 <= level <= MAX_LEVEL for level in given):
         raise ValueError(
-            f"levels is {levels!r}; expected one level for each of {modes} modes, 0 … {_MAX_LEVEL}"
+            f"levels is {levels!r}; expected one level for each of {modes} modes, 0 … {MAX_LEVEL}"
         )
     return tuple(map(int, given))
 

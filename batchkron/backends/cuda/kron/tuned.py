@@ -36,6 +36,7 @@ from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.steps import MAX_MULTIPLIED_IDENTITY
 from batchkron.backends.cuda.tuning.store import kept_entry, tuned_version
 from batchkron.backends.cuda.tuning.trials import (
+    TF32_ROUNDING,
     Apply,
     Trial,
     is_searched,
@@ -45,9 +46,6 @@ from batchkron.backends.cuda.tuning.trials import (
 from batchkron.backends.cuda.tuning.tuning import Tuning
 from batchkron.spec.kron import Array, KronSpec
 
-# Unit of rounding of results in TF32. The search allows differences of 1000 units (`Trial`), 1.5 %
-# of the largest result: about 30 roundings to TF32's 11 bits.
-_TF32_ROUNDING = 2.0**-16
 Prepare = Callable[[tuple[Kernel, ...], Sequence[DeviceArray], Load], Apply]
 
 
@@ -93,7 +91,7 @@ def tune_kron(
     key, shape = kron_key(spec, constant, device_name(device)), kron_words(spec, constant)
     if is_searched(key, shape, tuning):
         return False
-    rounding = _TF32_ROUNDING if spec.precision == "tf32" else None
+    rounding = TF32_ROUNDING if spec.precision == "tf32" else None
     vectors = spec.outer * spec.inner
     rows, columns = vectors * math.prod(spec.outputs), vectors * math.prod(spec.inputs)
     trial = Trial(columns, rows, spec.dtype, rounding)

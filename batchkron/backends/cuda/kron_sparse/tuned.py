@@ -38,6 +38,7 @@ from batchkron.backends.cuda.runtime.launch import LaunchSequence, Place
 from batchkron.backends.cuda.runtime.program import Program
 from batchkron.backends.cuda.tuning.store import kept_entry, tuned_version
 from batchkron.backends.cuda.tuning.trials import (
+    TF32_ROUNDING,
     Apply,
     Trial,
     is_searched,
@@ -46,8 +47,8 @@ from batchkron.backends.cuda.tuning.trials import (
 )
 from batchkron.backends.cuda.tuning.tuning import Tuning
 
-# Units of rounding of results (`Trial` allows 1000): 4 units of float16, 1.5 % in TF32.
-_HALF_ROUNDING, _TF32_ROUNDING = 2.0**-18, 2.0**-16
+# Unit of rounding of results in float16 (`Trial` allows 1000): 4 units of its last place together.
+_HALF_ROUNDING = 2.0**-18
 
 
 def tuned_way(shape: SparseShape, device: DeviceLimits) -> Way | None:
@@ -66,7 +67,7 @@ def tune_sparse(shape: SparseShape, device: int, tuning: Tuning) -> bool:
     dtype = np.dtype(shape.dtype)
     vectors = shape.columns * shape.a * shape.d
     rounding = _HALF_ROUNDING if dtype.itemsize == 2 else None
-    rounding = _TF32_ROUNDING if shape.products == 1 else rounding
+    rounding = TF32_ROUNDING if shape.products == 1 else rounding
     trial = Trial(vectors * shape.c, vectors * shape.b, dtype, rounding)
     host = random_values((shape.a, shape.b, shape.c, shape.d), dtype) / dtype.type(shape.c**0.5)
     values: dict[Stored, DeviceArray] = {}

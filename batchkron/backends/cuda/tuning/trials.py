@@ -28,6 +28,10 @@ from batchkron.errors import BackendUnavailableError, ContextLostError
 from batchkron.log import logger
 from batchkron.spec.kron import Array
 
+TF32_ROUNDING = 2.0**-16
+"""Unit of rounding of results in TF32. A `Trial` allows differences of 1000 units, 1.5 % of the
+largest result: about 30 roundings to TF32's 11 bits."""
+
 Apply = Callable[[int, int], None]  # a product, called with the addresses of x and y
 
 _log = logger("tuning")
